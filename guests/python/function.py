@@ -648,10 +648,14 @@ def parts_of(name):
 def apply_of(name):
     """The `apply` of another handler of the same code, which is called while this one's runs."""
     module_name, attribute = parts_of(name)
-    # Mostly it is there already.
-    own = None if module_name in not_own else sys.modules.get(module_name)
-    called = adapted(member(own or imported(module_name), module_name, attribute), name)
+    called = adapted(member(own_module(module_name), module_name, attribute), name)
     return called if getattr(called, "awaited", None) is None else apart(called)
+
+
+def own_module(name):
+    """A module of the user's. Mostly it is there already."""
+    own = None if name in not_own else sys.modules.get(name)
+    return own or imported(name)
 
 
 def apart(called):

@@ -5,7 +5,7 @@
 import mmap
 
 # In the place of an argument's length, and in the number of arguments; as in `channel.rs`.
-IN_DESCRIPTOR, WITH_OUTBOX, WITH_KEPT, COUNT = 0xFFFFFFFF, 1 << 31, 1 << 30, (1 << 30) - 1
+IN_DESCRIPTOR, WITH_OUTBOX, WITH_KEPT, WITH_FOLLOWERS, COUNT = 0xFFFFFFFF, 1 << 31, 1 << 30, 1 << 29, (1 << 29) - 1
 
 
 class Shared:

@@ -7,8 +7,8 @@ says hello, and then forks an instance per order; it never runs a function
 itself. Orders and confinement are in native code, `guests/template`, which it
 loads from the descriptor that its first argument names; the channel of an
 instance is described in `process/channel.rs`. The node puts the text of
-`lines.py`, `failures.py`, `channel.py`, `output.py`, `within.py`, `callees.py`, `at_once.py`, `shared.py`, `turns.py`, `images.py`, `models.py` and
-`heap.py` before this one.
+`lines.py`, `failures.py`, `channel.py`, `output.py`, `within.py`, `callees.py`, `at_once.py`, `shared.py`, `turns.py`, `images.py`, `models.py`,
+`heap.py` and `followers.py` before this one.
 
 Invariants: the template has one thread whenever it forks; nothing that it
 does depends on time, on a random number or on an address, so two starts have
@@ -54,7 +54,7 @@ OUTSIDE = 0
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)
 PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS = range(12, 18)
 SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED, OUTBOX, MAPPED, LEAVING, PHASES, TURNS, KEEPS, SAID = range(18, 32)
-WITHIN, WITHIN_OVER, ASK_WITHIN, SERVED_WITHIN = range(32, 36)
+WITHIN, WITHIN_OVER, ASK_WITHIN, SERVED_WITHIN, ALONE = range(32, 37)
 
 
 # ---------------------------------------------------------------- template
@@ -110,6 +110,7 @@ def load_core(fd):
     core.template_confine.restype = None
     core.template_forked.restype = None
     core.line_close.restype = None
+    core.template_memory_peak.restype = ctypes.c_long
     core.turns_begin.argtypes = [ctypes.c_uint32]
     core.line_answer.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
     # Whoever waits leaves the interpreter to others.
@@ -222,7 +223,7 @@ def forget_the_template():
         tempfile._name_sequence = None
 
 
-class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, Prints):  # noqa: F821 - of lines.py, turns.py, at_once.py, heap.py and output.py
+class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Prints):  # noqa: F821 - of the files that are named above
     def __init__(self, channel, core):
         self.channel, self.core, self.heap = channel, core, core.heap
         # Not in the template: what is empty there would be for all that are forked.
@@ -311,6 +312,7 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, Prints):  # no
                 raise TypeError("apply is not a function")
             # With all that was set while it was loaded.
             self.callees.apply_of, self.callees.context = getattr(module, "apply_of", None), contextvars.copy_context()
+            self.step_of = getattr(module, "step_of", None)
         except BaseException as error:
             self.flush()
             return self.raised(OUTSIDE, error)
@@ -318,12 +320,13 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, Prints):  # no
         self.channel.send(LOADED, OUTSIDE)
 
     def arguments(self, rest):
-        """What a call is given, whether it is lent memory, and at which address."""
+        """What a call is given, what was said of it besides, and at which address it is lent memory."""
         (count,) = struct.unpack("<I", rest.receive(4))
         lent, count = count & ~COUNT, count & COUNT  # noqa: F821 - of shared.py
-        form, length = (f"<{count}IQ", 4 * count + 8) if lent else (f"<{count}I", 4 * count)
+        has_outbox = lent & WITH_OUTBOX  # noqa: F821
+        form, length = (f"<{count}IQ", 4 * count + 8) if has_outbox else (f"<{count}I", 4 * count)
         numbers = struct.unpack(form, rest.receive(length))
-        sizes, base = (numbers[:-1], numbers[-1]) if lent else (numbers, 0)
+        sizes, base = (numbers[:-1], numbers[-1]) if has_outbox else (numbers, 0)
         arguments = [None if size == IN_DESCRIPTOR else rest.receive(size) for size in sizes]  # noqa: F821
         if None in arguments:
             handed_over(arguments, self.channel.descriptors, self.heap)  # noqa: F821
@@ -331,29 +334,50 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, Prints):  # no
 
     def call(self, turn, rest):
         arguments, lent, base = self.arguments(rest)
-        if lent:
+        followers, memory_bytes = followers_in(arguments.pop()) if lent & WITH_FOLLOWERS else ((), 0)  # noqa: F821 - of followers.py
+        if lent & WITH_OUTBOX:  # noqa: F821 - of shared.py
             self.lend(None if lent & WITH_KEPT else taken(self.channel.descriptors), base)  # noqa: F821
-        self.log_left, self.turn = self.log_max, turn
-        self.callees.begin(turn, arguments[1] if len(arguments) > 1 else None)
-        try:
-            result = self.apply(*arguments)
-        except BaseException as error:
-            self.callees.end()
-            self.flush()
-            self.tell_waited()
-            self.keep()
-            self.raised(turn, error)
-        else:
-            self.callees.end()
-            self.flush()
-            self.tell_waited()
-            self.keep()
-            self.answer(turn, result)
+        self.may_be_long(followers)
+        result = self.serve_call(turn, self.apply, arguments, memory_bytes if followers else None)
+        for place, follower in enumerate(followers, 1):
+            if result is None:
+                break
+            arguments, is_last = None, place == len(followers)
+            result = self.follow(follower, result, base, None if is_last else memory_bytes)
         if lent:
             # Whoever waits for the answer, and has been woken on this processor, comes before what is only to be tidied up.
             os.sched_yield()
         # What it was given ends with the call, and what it gave.
-        result = arguments = None
+        arguments = result = None
+        self.tidy_up()
+
+    def serve_call(self, turn, apply, arguments, memory_bytes):
+        """Serves a call, and gives its result if it is followed by another one, which is known where the instance's memory
+        is told."""
+        self.log_left, self.turn = self.log_max, turn
+        self.callees.begin(turn, arguments[1] if len(arguments) > 1 else None)
+        try:
+            result = apply(*arguments)
+        except BaseException as error:
+            self.has_ended()
+            return self.raised(turn, error)
+        self.has_ended()
+        is_followed = memory_bytes is not None and self.may_be_followed(result, memory_bytes)
+        if memory_bytes is not None and not is_followed:
+            self.channel.hold(ALONE, turn)
+        self.answer(turn, result)
+        return result if is_followed else None
+
+    def has_ended(self):
+        self.callees.end()
+        self.flush()
+        self.tell_waited()
+        self.keep()
+
+    def tidy_up(self):
+        """A call has been answered."""
+        if self.heap:
+            self.heap.copied = None
         if self.outbox is not None:
             self.let_go()
         if self.heap and self.heap.end():

@@ -450,6 +450,18 @@ def result_at(place):
     return _values[place]
 
 
+# Those of the workflow's functions that have followed another one here, by their names.
+_steps = {}
+
+
+def step_of(name):
+    """The step that a function of the same code is, as `step_applied`."""
+    if name not in _steps:
+        module_name, attribute = parts_of(name)  # noqa: F821 - of function.py
+        _steps[name] = step_applied(member(own_module(module_name), module_name, attribute), attribute)  # noqa: F821
+    return _steps[name]
+
+
 def step_applied(function, name):
     """A function from a step's arguments and the results of others to its result."""
     if not isinstance(function, Function):

@@ -77,6 +77,8 @@ pub const WITHIN: u8 = 32;
 pub const WITHIN_OVER: u8 = 33;
 /// Instance to node: an [`ASK`] that has to do with functions that it calls within itself.
 pub const ASK_WITHIN: u8 = 34;
+/// Instance to node: what follows the call of this turn is not begun.
+pub const ALONE: u8 = 36;
 /// Instance to node: calls of a function within it that have ended.
 pub const SERVED_WITHIN: u8 = 35;
 

@@ -270,6 +270,26 @@ pub trait Intake: Send {
     fn end(&mut self);
 }
 
+/// A step that may follow another one at once, in the same instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Follower {
+    /// Its function, of the same workflow, as `module.name`.
+    pub handler: String,
+    /// What it is told of its request.
+    pub head: Vec<u8>,
+    /// Its arguments, as the runtime writes them; what is missing is the result of the one before it.
+    pub arguments: Vec<u8>,
+}
+
+/// Steps that may follow one another. Dropping it has those stopped that are not claimed.
+pub trait Following: Send + Sync {
+    /// Whether the one at this place (from 1 on) may have begun, once the one before it has ended.
+    fn may_have_begun(&self, place: usize) -> bool;
+    /// This application, which is asked for next, is the one at this place. If it was begun it is not begun again,
+    /// and ends as that does.
+    fn claim(&self, place: usize, application: Handle);
+}
+
 /// What runs functions of a language, for whoever installs their packages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interpreter {
@@ -329,6 +349,12 @@ pub trait Functions: Send + Sync {
     /// Where the body goes of an application that will be asked for, and has none in
     /// it. `None`: nowhere.
     fn intake(&self, _application: Handle) -> Option<Box<dyn Intake>> {
+        None
+    }
+
+    /// Has steps follow one another in one instance, from the one on that this application is, which has not been asked for:
+    /// each is given what the one before it returns. `None`: none follows.
+    fn follow(&self, _application: Handle, _followers: Vec<Follower>) -> Option<Arc<dyn Following>> {
         None
     }
 

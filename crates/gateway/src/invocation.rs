@@ -28,7 +28,7 @@ pub(crate) use lines::Sealer;
 pub use lines::{LineCall, LineEnd, LineOffer};
 use passing::Passing;
 use recording::{Place, Recording, Running, SERVER_TIMING};
-pub(crate) use step::{StepEnd, StepTimes};
+pub(crate) use step::{Prepared, StepCall, StepEnd, StepTimes};
 use trace::Traced;
 pub(crate) use trace::{Context, Span, TRACEPARENT, TraceParent};
 

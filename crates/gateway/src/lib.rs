@@ -65,8 +65,8 @@ pub use door::Door;
 pub use exports::{Export, ExportError, Exported, Exporter, Exporting};
 pub use front::Front;
 pub use functions::{
-    CallReport, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, Intake, Interpreter,
-    Phases, RouteError, Routed, Served, StepSettings, VersionCounts,
+    CallReport, Deployed, Details, EgressCounts, Follower, Following, FunctionError, Functions, Instances,
+    Intake, Interpreter, Phases, RouteError, Routed, Served, StepSettings, VersionCounts,
 };
 pub use invocation::{LineCall, LineEnd, LineOffer};
 pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};

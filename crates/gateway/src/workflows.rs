@@ -9,6 +9,7 @@
 
 mod declared;
 mod document;
+mod following;
 mod graph;
 mod history;
 mod journal;
@@ -38,6 +39,7 @@ use crate::problem::Problem;
 use crate::request_id::RequestId;
 use crate::router::Shared;
 use crate::tenants::Tenancy;
+use following::Habits;
 use history::History;
 pub(crate) use run::Run;
 
@@ -73,6 +75,7 @@ pub(crate) struct Workflows {
     history: Mutex<History>,
     /// Of the steps of one procedure, in whatever runs: how many more may run.
     places: Mutex<HashMap<Handle, Weak<Semaphore>>>,
+    habits: Habits,
 }
 
 impl Workflows {

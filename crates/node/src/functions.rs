@@ -456,6 +456,14 @@ impl Functions for Deployments {
         Some(Box::new(self.processes.intake(application)))
     }
 
+    fn follow(
+        &self,
+        application: Handle,
+        followers: Vec<gateway::Follower>,
+    ) -> Option<Arc<dyn gateway::Following>> {
+        Some(self.processes.follow(application, followers))
+    }
+
     fn take_report(&self, application: Handle) -> Option<CallReport> {
         self.processes.take_report(application)
     }

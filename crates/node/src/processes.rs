@@ -6,6 +6,7 @@
 //! the thread that reads the instance's answer. One fleet has the instances of
 //! all runtimes; it is begun when it is first needed.
 
+mod following;
 mod images;
 mod lines;
 mod nested;
@@ -21,15 +22,18 @@ use foldhash::HashMap;
 use gateway::{CallReport, EgressCounts, Instances, Served};
 use objects::{Failure, FailureCode, Handle, Limits, TreeView};
 use parking_lot::{Mutex, RwLock};
-use sandbox::keep_alive::{self, Fleet, FleetOptions, Function, PolicyOptions, Start, StartKind, Ticket};
+use sandbox::keep_alive::{
+    self, Fleet, FleetOptions, Function, PolicyOptions, Start, StartKind, Ticket, Told,
+};
 use sandbox::process::{Image, InterpreterFacts, Language, runtime_of};
-use sandbox::{Call, Changes, Fault, Sandbox, Spec};
+use sandbox::{Call, Callees, Changes, Fault, Sandbox, Spec};
 use store::{Object, Store};
 
 use crate::Scheduler;
 use crate::feeds::{Feeds, Intake};
 use crate::reactor::Traffic;
 use crate::visitors::{Visiting, Visitors};
+use following::{Followed, Following};
 pub(crate) use images::Images;
 use lines::Lines;
 use nested::Nested;
@@ -81,6 +85,7 @@ pub(crate) struct Processes {
     /// Of which versions serve, and with what.
     changes: Changes,
     feeds: Arc<Feeds>,
+    followed: Followed,
 }
 
 /// What a deployment says of its procedure.
@@ -210,6 +215,7 @@ impl Processes {
             lines: Lines::default(),
             changes: Changes::default(),
             feeds: Arc::default(),
+            followed: Followed::default(),
         })
     }
 
@@ -350,15 +356,21 @@ impl Processes {
             expected: self.expected(procedure),
             request: request.cloned(),
         };
-        match self.enter(&application) {
-            Ok(()) => self.begin(application),
-            Err(fault) => self.end(&application, Err(fault), false, Duration::ZERO),
+        let claimed = self.followed.claimed(thunk);
+        match (self.enter(&application, claimed.is_some()), claimed) {
+            (Ok(()), None) => self.begin(application),
+            (Ok(()), Some((following, place))) => {
+                if let Some(application) = following.claim(place, application) {
+                    self.begin(application);
+                }
+            }
+            (Err(fault), _) => self.end(&application, Err(fault), false, Duration::ZERO),
         }
         true
     }
 
-    /// Counts an application that comes, or says why it may not.
-    fn enter(&self, application: &Application) -> Result<(), Fault> {
+    /// Counts an application that comes, or says why it may not: also one too many, if it is not under way already.
+    fn enter(&self, application: &Application, has_begun: bool) -> Result<(), Fault> {
         let procedure = application.procedure;
         let mut under_way = self.under_way.lock();
         if under_way.is_over {
@@ -371,7 +383,7 @@ impl Processes {
         let expected = &application.expected;
         let most = (expected.places() + expected.waiting as usize).min(UNDER_WAY_MAX);
         let now = under_way.by_procedure.entry(procedure).or_default();
-        if *now >= most {
+        if *now >= most && !has_begun {
             let why = format!("{now} requests of this function run or wait already; try again later");
             return Err(Fault::new(FailureCode::Resources, why));
         }
@@ -440,33 +452,55 @@ impl Processes {
             Ok(prepared) => prepared,
             Err(fault) => return self.leave(&application, Err(fault), Duration::ZERO),
         };
-        let (processes, job) = (Arc::clone(self), application.job);
-        let told = Box::new(move |ended: Result<(sandbox::Outcome, Start), keep_alive::Error>| {
-            let (result, used) = match ended {
-                Ok((mut outcome, start)) => {
-                    let used = outcome.spent.as_deref().map_or(Duration::ZERO, |spent| {
-                        spent.cpu.unwrap_or_else(|| spent.running.saturating_sub(spent.waiting))
-                    });
-                    processes.report(&application, start, &mut outcome);
-                    (outcome.result, used)
-                }
-                Err(error) => (Err(fault_of(error)), Duration::ZERO),
-            };
-            processes.leave(&application, result, used);
-        });
+        let (job, following) = (application.job, self.followed.take(application.thunk));
+        let call = Call { followers: following.clone().map(|following| following as _), ..call };
+        let told = self.told(application, following.clone());
         let ticket = fleet.begin(&function, call, deadline, told);
         if self.lines.are_any() && fleet.waits(ticket) {
             self.make_way(&fleet, &function);
         }
+        if let Some(following) = following {
+            following.is_at(&fleet, ticket);
+        }
+        self.is_at(job, (fleet, ticket));
+    }
+
+    /// What is done with the end of an application, or of what follows it.
+    fn told(self: &Arc<Self>, application: Application, following: Option<Arc<Following>>) -> Told {
+        let Some(following) = following else {
+            let processes = Arc::clone(self);
+            return Box::new(move |ended| match ended {
+                Ok((outcome, start)) => {
+                    processes.concluded(&application, (start_word(start.kind), start), outcome);
+                }
+                Err(error) => processes.leave(&application, Err(fault_of(error)), Duration::ZERO),
+            });
+        };
+        following.begins(application);
+        Box::new(move |ended| following.over(ended.map(|(_, start)| start)))
+    }
+
+    /// An application runs or waits there; it may have ended, or been stopped, by now.
+    fn is_at(&self, job: JobId, at: (Arc<Fleet>, Ticket)) {
         let mut under_way = self.under_way.lock();
-        // It may have ended, or been stopped, by now.
         let Some(taken) = under_way.by_job.get_mut(&job) else { return };
-        taken.ticket = Some((Arc::clone(&fleet), ticket));
+        taken.ticket = Some(at.clone());
         let is_stopped = taken.is_stopped;
         drop(under_way);
         if is_stopped {
+            let (fleet, ticket) = at;
             fleet.cancel(ticket);
         }
+    }
+
+    /// An application has ended in an instance to which it came in this way.
+    fn concluded(&self, application: &Application, came: (&'static str, Start), outcome: sandbox::Outcome) {
+        let mut outcome = outcome;
+        let used = outcome.spent.as_deref().map_or(Duration::ZERO, |spent| {
+            spent.cpu.unwrap_or_else(|| spent.running.saturating_sub(spent.waiting))
+        });
+        self.report(application, came, &mut outcome);
+        self.leave(application, outcome.result, used);
     }
 
     /// An application has ended. What every later run must end with as well is
@@ -491,12 +525,22 @@ impl Processes {
     }
 
     /// Keeps how it ran, for whoever asks.
-    fn report(&self, application: &Application, start: Start, outcome: &mut sandbox::Outcome) {
+    fn report(
+        &self,
+        application: &Application,
+        (word, start): (&'static str, Start),
+        outcome: &mut sandbox::Outcome,
+    ) {
         let report = CallReport {
-            start: start_word(start.kind),
+            start: word,
             queued: Duration::from_nanos(start.queued_ns),
             starting: Duration::from_nanos(start.start_ns),
-            whole: application.begun.elapsed(),
+            // What follows another one may have begun before it was asked for.
+            whole: outcome
+                .spent
+                .as_deref()
+                .map_or(Duration::ZERO, |spent| spent.running)
+                .max(application.begun.elapsed()),
             log: std::mem::take(&mut outcome.log),
             spent: outcome.spent.as_deref().map(reports::told),
             phases: outcome.phases.take().map(|phases| reports::phases(*phases)),
@@ -533,11 +577,18 @@ impl Processes {
             limits,
             procedure,
             deadline: Some(deadline),
+            followers: None,
             callees: caller.clone().map(|caller| caller as _),
             audience: caller.map(|caller| caller as _),
             line: None,
         };
         Ok((self.fleet()?, application.expected.function(procedure, limits), call, deadline))
+    }
+
+    /// Who makes the calls of other functions for one that is under way.
+    fn callees_of(self: &Arc<Self>, application: &Application) -> Option<Arc<dyn Callees>> {
+        let deadline = application.begun + self.timeout(application).ok()?;
+        self.nested.caller(self, application, deadline, None).map(|caller| caller as _)
     }
 
     /// What its deployment says; what was not deployed is looked at.

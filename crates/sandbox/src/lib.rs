@@ -13,6 +13,7 @@
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod fed;
+mod followers;
 pub mod keep_alive;
 mod line;
 mod nested;
@@ -24,6 +25,7 @@ pub mod wasm;
 mod within;
 
 pub use fed::{Feed, Intake};
+pub use followers::{FOLLOWERS_MAX, Follower, Followers};
 pub use line::{Line, LineAsk, LineEnd, LineOffer, LineRecords, LineReport, LineTerms, LineTold};
 pub use nested::{Answered, Callees, NestedAnswer, NestedCall};
 pub use sandbox::{

@@ -15,6 +15,7 @@ use std::time::Instant;
 use objects::{FailureCode, Handle, Limits};
 use store::Object;
 
+use crate::followers::Followers;
 use crate::line::Line;
 use crate::nested::Callees;
 use crate::spent::{Phases, Spent};
@@ -109,14 +110,17 @@ pub struct Call {
     pub audience: Option<Arc<dyn Audience>>,
     /// It is no call, but an instance is to serve this line until that is over.
     pub line: Option<Arc<Line>>,
+    /// What follows it in the instance that serves it, and whoever hears of the end of all of them. Then the outcome that is
+    /// told without it says only that nothing follows any more. `None`: nothing does.
+    pub followers: Option<Arc<dyn Followers>>,
 }
 
 impl Call {
     /// One without a deadline of its own, that calls nobody, and whose result is
     /// wanted when it is whole.
     pub fn new(application: Object, handle: Handle, limits: Limits, procedure: Handle) -> Self {
-        let (deadline, callees, audience, line) = (None, None, None, None);
-        Self { application, handle, limits, procedure, deadline, callees, audience, line }
+        let (deadline, callees, audience, line, followers) = (None, None, None, None, None);
+        Self { application, handle, limits, procedure, deadline, callees, audience, line, followers }
     }
 }
 

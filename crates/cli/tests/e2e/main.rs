@@ -15,6 +15,7 @@ mod direct;
 mod draining;
 mod egress;
 mod executables;
+mod following;
 mod frameworks;
 mod functions;
 mod hosts;

@@ -37,7 +37,7 @@ const LOTS: [u32; 2] = [0, 9_999];
 /// How calls come to run that come over a line.
 const START: &str = "line";
 /// And those that are called within the instance of who calls.
-const WITHIN: &str = "within";
+pub(super) const WITHIN: &str = "within";
 
 /// What seals are made with.
 pub(crate) struct Sealer([u8; 32]);

@@ -9,6 +9,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use objects::Handle;
 
 use super::Passed;
+use super::lines::WITHIN;
 use super::passing::Passing;
 use super::step::StepTimes;
 use super::trace::{Context, Span};
@@ -135,6 +136,11 @@ impl Recording {
     pub(super) fn ran(&mut self) {
         if let Some(running) = self.running.take() {
             self.report = report_of(&self.shared, &running);
+            if let Some(report) = self.report.as_ref().filter(|report| report.start == WITHIN) {
+                // It may have begun before it was asked for.
+                let begun = Instant::now().checked_sub(report.whole);
+                self.begun = begun.map_or(self.begun, |begun| begun.min(self.begun));
+            }
             if let Some(passing) = &running.passing {
                 self.bodies.received = passing.bytes();
                 self.body_problem = passing.problem();
@@ -183,9 +189,10 @@ impl Recording {
 
     /// Where its time went, if it is a step and an instance ran for it.
     pub(super) fn step_times(&mut self) -> Option<StepTimes> {
-        let CallReport { queued, starting, spent, phases, .. } = self.report.as_mut()?;
+        let CallReport { start, queued, starting, spent, phases, .. } = self.report.as_mut()?;
         let running = spent.as_ref()?.running;
-        Some(StepTimes { queued: *queued + *starting, running, phases: phases.take() })
+        let has_followed = *start == WITHIN;
+        Some(StepTimes { queued: *queued + *starting, running, phases: phases.take(), has_followed })
     }
 
     /// What it printed, once it has run.

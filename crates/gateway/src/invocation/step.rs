@@ -15,10 +15,12 @@ use super::{Invocation, Passed, apply, failure_of, not_an_answer};
 use crate::admission::Permit;
 use crate::backend::{EvaluateRequest, Priority};
 use crate::body::blocking;
-use crate::functions::Phases;
+use crate::functions::{Follower, Following, Phases};
 use crate::problem::Problem;
 use crate::router::Shared;
 
+/// What has begun, and cannot be asked for, is asked for again after this long.
+const NO_ROOM_PAUSE: Duration = Duration::from_millis(20);
 /// Arguments up to this are stored without leaving the event loop.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
@@ -35,6 +37,33 @@ pub(crate) struct StepEnd {
     pub(crate) is_final: bool,
     /// Where its time went, if one did.
     pub(crate) times: Option<StepTimes>,
+    /// What was begun behind it, maybe.
+    pub(crate) following: Option<Arc<dyn Following>>,
+}
+
+/// What a step is known by, before it is begun: its place in its trace, and what it is told of its request.
+pub(crate) struct Prepared {
+    permit: Permit,
+    traced: Traced,
+    head: Vec<u8>,
+}
+
+impl Prepared {
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head
+    }
+}
+
+/// What a step is given, and what it has to do with those before it and behind it.
+#[derive(Default)]
+pub(crate) struct StepCall {
+    /// As the workflow's runtime wrote them.
+    pub(crate) arguments: Vec<u8>,
+    pub(crate) results: Vec<Handle>,
+    /// It was sent with the step that it needs, at this place, and may have begun.
+    pub(crate) claim: Option<(Arc<dyn Following>, usize)>,
+    /// What is sent with it.
+    pub(crate) followers: Vec<Follower>,
 }
 
 /// Where the time of an attempt went.
@@ -46,38 +75,45 @@ pub(crate) struct StepTimes {
     pub(crate) running: Duration,
     /// What that says of it.
     pub(crate) phases: Option<Box<Phases>>,
+    /// It followed another step in its instance, and began before it was asked for.
+    pub(crate) has_followed: bool,
 }
 
 impl StepEnd {
     /// Of what was not begun.
     pub(crate) fn refused(problem: Problem) -> Self {
-        Self { result: Err(problem), is_remembered: false, has_run: false, is_final: false, times: None }
+        Self::of(Err(problem))
+    }
+
+    /// Of what only this is known.
+    pub(crate) fn of(result: Result<Handle, Problem>) -> Self {
+        let (is_remembered, has_run, is_final) = (false, false, false);
+        Self { result, is_remembered, has_run, is_final, times: None, following: None }
     }
 }
 
 impl Invocation<'_> {
+    /// What its step is known by.
+    pub(crate) fn prepare(&self, shared: &Shared, permit: Permit) -> Prepared {
+        let tracer = shared.tracer.as_ref();
+        let traced = Traced::begin(self.headers, |trace| tracer.is_some_and(|tracer| tracer.samples(trace)));
+        let head = if self.served.is_pure { Vec::new() } else { self.head(traced.own, false, None) };
+        Prepared { permit, traced, head }
+    }
+
     /// Makes one attempt, and waits for its end. Dropped before that, it is stopped.
-    pub(crate) async fn step(
-        self,
-        shared: &Arc<Shared>,
-        permit: Permit,
-        arguments: Vec<u8>,
-        results: Vec<Handle>,
-    ) -> StepEnd {
+    pub(crate) async fn step(self, shared: &Arc<Shared>, prepared: Prepared, call: StepCall) -> StepEnd {
         let holding = match self.hold() {
             Ok(holding) => holding,
             Err(problem) => return StepEnd::refused(problem),
         };
-        let tracer = shared.tracer.as_ref();
-        let samples = |trace| tracer.is_some_and(|tracer| tracer.samples(trace));
-        let traced = Traced::begin(self.headers, samples);
-        let place = self.place(Some(&traced), tracer.is_some());
-        let mut recording = Recording::begin(shared, &self.served, self.id, place, arguments.len());
+        let place = self.place(Some(&prepared.traced), shared.tracer.is_some());
+        let mut recording = Recording::begin(shared, &self.served, self.id, place, call.arguments.len());
         if let Some(holding) = holding {
             recording.holds(holding);
         }
-        let head = if self.served.is_pure { Vec::new() } else { self.head(traced.own, false, None) };
-        let result = self.evaluated(shared, permit, (head, arguments, results), &mut recording).await;
+        let mut following = None;
+        let result = self.evaluated(shared, prepared, call, &mut recording, &mut following).await;
         let (status, failure) = match &result {
             Ok((result, _)) => {
                 recording.sends(usize::try_from(result.size()).unwrap_or(usize::MAX));
@@ -89,23 +125,33 @@ impl Invocation<'_> {
         recording.end(status, failure);
         let is_remembered = result.as_ref().is_ok_and(|(_, is_remembered)| *is_remembered);
         let result = result.map(|(result, _)| result);
-        StepEnd { result, is_remembered, has_run, is_final: false, times }
+        StepEnd { result, is_remembered, has_run, is_final: false, times, following }
     }
 
     async fn evaluated(
         &self,
         shared: &Arc<Shared>,
-        permit: Permit,
-        brought: (Vec<u8>, Vec<u8>, Vec<Handle>),
+        Prepared { permit, head, .. }: Prepared,
+        call: StepCall,
         recording: &mut Recording,
+        following: &mut Option<Arc<dyn Following>>,
     ) -> Result<(Handle, bool), Problem> {
         let served = &self.served;
-        let (goal, passed): (Handle, Option<Passed>) = if brought.1.len() <= INLINE_BYTES_MAX {
-            apply(shared, served, &brought.0, &brought.1, &brought.2)?
+        let StepCall { arguments, results, claim, followers } = call;
+        let (goal, passed): (Handle, Option<Passed>) = if arguments.len() <= INLINE_BYTES_MAX {
+            apply(shared, served, &head, &arguments, &results)?
         } else {
             let (shared, served) = (shared.clone(), served.clone());
-            blocking(move || apply(&shared, &served, &brought.0, &brought.1, &brought.2)).await??
+            blocking(move || apply(&shared, &served, &head, &arguments, &results)).await??
         };
+        if let (Some((before, place)), Some(application)) = (&claim, goal.thunk()) {
+            before.claim(*place, application);
+        }
+        if let (false, Some(application), Some(functions)) =
+            (followers.is_empty(), goal.thunk(), shared.backend.functions())
+        {
+            *following = functions.follow(application, followers);
+        }
         let deadline = Some(self.latest().saturating_duration_since(Instant::now()));
         let (priority, is_repeatable) = (Priority::Normal, served.is_pure);
         let request = EvaluateRequest {
@@ -118,8 +164,17 @@ impl Invocation<'_> {
             recording: None,
             tenant: None,
         };
-        let evaluation =
-            shared.backend.evaluate(request).map_err(|reason| Problem::busy("evaluator", reason))?;
+        let until = self.latest();
+        let evaluation = loop {
+            match shared.backend.evaluate(request.clone()) {
+                Ok(evaluation) => break evaluation,
+                // What has begun is not begun again because there is no room to hear of it.
+                Err(_) if claim.is_some() && Instant::now() < until => {
+                    tokio::time::sleep(NO_ROOM_PAUSE).await;
+                }
+                Err(reason) => return Err(Problem::busy("evaluator", reason)),
+            }
+        };
         let running = Running { evaluation, goal, permit, passing: None, _passed: passed };
         let end = recording.runs(running).evaluation.finished().await;
         recording.ended(&end);

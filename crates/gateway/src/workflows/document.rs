@@ -124,6 +124,7 @@ fn told(number: usize, step: &Step, inner: &Inner) -> Value {
         document[name] = micros(time).into();
     }
     phases::tell(step, inner.graph.types(), &mut document);
+    document["has_followed"] = step.has_followed.into();
     let state = match &step.state {
         State::Waiting => "waiting",
         State::Ready => "ready",

@@ -76,6 +76,8 @@ pub(super) struct Step {
     pub(super) ended: Option<Duration>,
     /// Where the time of its last attempt went, if an instance came to it.
     pub(super) took: Option<Box<Took>>,
+    /// In that it followed the step that it needs, in the same instance.
+    pub(super) has_followed: bool,
     arguments: Vec<u8>,
     /// What it needs that is not there.
     missing: usize,
@@ -178,6 +180,7 @@ impl Graph {
             begun: None,
             ended: None,
             took: None,
+            has_followed: false,
             arguments,
             missing,
             wanted_by: Vec::new(),
@@ -211,8 +214,18 @@ impl Graph {
         let step = self.steps.get_mut(number as usize)?;
         step.attempts += 1;
         step.begun = Some(now);
-        step.took = None;
+        (step.took, step.has_followed) = (None, false);
         Some((step.arguments.clone(), results))
+    }
+
+    /// Steps that wait for nothing but this one, and are not sent what others map; with their arguments.
+    pub(super) fn waiting_for(&self, number: Number) -> impl Iterator<Item = (Number, &[u8])> {
+        let wanted_by = self.step(number).map(|step| step.wanted_by.as_slice()).unwrap_or_default();
+        wanted_by.iter().filter_map(move |wanting| {
+            let step = self.step(*wanting)?;
+            let waits_only = matches!(step.state, State::Waiting) && step.needs == [number];
+            (waits_only && step.isolated.is_empty()).then_some((*wanting, step.arguments.as_slice()))
+        })
     }
 
     fn result(&self, number: Number) -> Option<Handle> {
@@ -229,10 +242,17 @@ impl Graph {
         }
     }
 
-    /// Where the time of an attempt went, once that is known.
-    pub(super) fn note(&mut self, number: Number, times: &StepTimes) {
+    /// Where the time of an attempt went that has ended.
+    pub(super) fn note(&mut self, number: Number, times: &StepTimes, now: Duration) {
         if let Some(step) = self.steps.get_mut(number as usize) {
             step.took = Some(Box::new(Took::of(times, &mut self.types)));
+            step.has_followed = times.has_followed;
+            if times.has_followed {
+                // What it needs was there then, though not here.
+                let begun = now.saturating_sub(times.running).max(step.made);
+                step.begun = step.begun.map(|known| known.min(begun));
+                step.ready = step.ready.map(|known| known.min(begun));
+            }
         }
     }
 

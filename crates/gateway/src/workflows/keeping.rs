@@ -235,7 +235,7 @@ impl Run {
         }
         let served = self.sender(shared, number)?;
         loop {
-            let end = self.invoke(shared, &served, Vec::new(), vec![result]).await;
+            let end = self.invoke_alone(shared, &served, vec![result]).await;
             match end.result {
                 Ok(sent) => {
                     {

@@ -109,6 +109,15 @@ impl StepOptions {
         }
     }
 
+    /// Whether a step that is run so can be run where one is that is run in the other way: what an instance has is the same,
+    /// and results go from one to the other as they are.
+    pub(super) fn runs_like(&self, other: &Self) -> bool {
+        let Self { memory_bytes, timeout_ms, cpu_percent, pure, isolated, .. } = *self;
+        let is_same = (memory_bytes, timeout_ms, cpu_percent)
+            == (other.memory_bytes, other.timeout_ms, other.cpu_percent);
+        is_same && !(pure || isolated || other.pure || other.isolated)
+    }
+
     /// How long after so many attempts the next one is made.
     pub(super) fn pause(&self, attempts: u32) -> Duration {
         let doubled = 1_u64.checked_shl(attempts.saturating_sub(1)).unwrap_or(u64::MAX);

@@ -18,7 +18,7 @@ use crate::usage::micros;
 impl Run {
     /// An attempt at a step has ended in an instance.
     pub(super) fn note(&self, number: Number, times: &StepTimes) {
-        self.inner().graph.note(number, times);
+        self.inner().graph.note(number, times, self.elapsed());
         if let Some(phases) = &times.phases {
             self.workflow().counts.pickled(&phases.pickled);
         }
@@ -177,7 +177,7 @@ mod tests {
     fn times(pickled: &[(&str, u32)]) -> StepTimes {
         let pickled = pickled.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
         let phases = Phases { taking: ms(2), running: ms(30), giving: ms(5), pickled };
-        StepTimes { queued: ms(4), running: ms(40), phases: Some(Box::new(phases)) }
+        StepTimes { queued: ms(4), running: ms(40), phases: Some(Box::new(phases)), has_followed: false }
     }
 
     #[test]

@@ -10,19 +10,20 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use objects::Handle;
 use store::Object;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::task::JoinSet;
 
+use super::following::Ahead;
 use super::graph::{Graph, Made, Number, Refused, STEPS_MAX};
 use super::journal::{Ledger, is_cancelled};
 use super::keeping::{Keeping, MAPPED_KIND};
 use super::order::{StepOptions, Steps, Value};
 use super::{Beginning, Told, refused};
-use crate::admission::permit;
+use crate::admission::{Permit, permit};
 use crate::body::blocking;
 use crate::client::Client;
 use crate::functions::Served;
-use crate::invocation::{Invocation, Nesting, StepEnd, TRACEPARENT, millis, since_1970};
+use crate::invocation::{Invocation, Nesting, Prepared, StepCall, StepEnd, TRACEPARENT, millis, since_1970};
 use crate::problem::Problem;
 use crate::router::Shared;
 use crate::routes::functions::no_functions;
@@ -71,11 +72,13 @@ pub(crate) struct Run {
 pub(super) struct Inner {
     pub(super) graph: Graph,
     pub(super) ended: Option<(End, Duration)>,
-    options: HashMap<Arc<str>, StepOptions>,
+    pub(super) options: HashMap<Arc<str>, StepOptions>,
     pub(super) ledger: Option<Ledger>,
     pub(super) keeping: Keeping,
     pub(super) held: Vec<Object>,
     pub(super) held_bytes: u64,
+    /// Steps that were sent with those that they need, until they are begun here.
+    pub(super) ahead: HashMap<Number, Ahead>,
     /// Results that are to be let go.
     pub(super) passed: Vec<Handle>,
     pub(super) is_stopped: bool,
@@ -288,16 +291,18 @@ impl Run {
             }
         };
         let places = self.may_wait_for(shared, &served).then(|| shared.workflows.places(&served));
+        let mut ahead = self.ahead_of(number);
         loop {
-            let place = match &places {
+            let mut place = match &places {
                 // Never closed.
-                Some(places) => places.acquire().await.ok(),
-                None => None,
+                Some(places) if ahead.is_none() => places.clone().acquire_owned().await.ok(),
+                _ => None,
             };
-            let end = self.attempt(shared, number, &served).await;
+            let end = self.attempt(shared, (number, &served), ahead.take(), &mut place).await;
             drop(place);
             if let Some(times) = &end.times {
                 self.note(number, times);
+                shared.workflows.habits.note(served.procedure, times.running);
             }
             let problem = match end.result {
                 Ok(result) => return Ok((result, end.is_remembered, served.is_pure && !self.is_declared())),
@@ -326,7 +331,13 @@ impl Run {
         (function, options)
     }
 
-    async fn attempt(&self, shared: &Arc<Shared>, number: Number, served: &Arc<Served>) -> StepEnd {
+    async fn attempt(
+        &self,
+        shared: &Arc<Shared>,
+        (number, served): (Number, &Arc<Served>),
+        ahead: Option<Ahead>,
+        place: &mut Option<OwnedSemaphorePermit>,
+    ) -> StepEnd {
         let brought = self.inner().graph.begin(number, self.elapsed());
         let Some((arguments, results)) = brought else {
             let why = "a step began before what it needs was there";
@@ -335,10 +346,33 @@ impl Run {
         if self.is_declared() {
             return self.call(shared, number, served, arguments).await;
         }
-        match self.few_mapped(shared, number, results, served.is_pure).await {
-            Ok(results) => self.invoke(shared, served, arguments, results).await,
-            Err(problem) => StepEnd::refused(problem),
+        let results = match self.few_mapped(shared, number, results, served.is_pure).await {
+            Ok(results) => results,
+            Err(problem) => return StepEnd::refused(problem),
+        };
+        let call = StepCall { arguments, results, ..StepCall::default() };
+        if let Some(ahead) = ahead {
+            let claim = Some(ahead.claim());
+            let (prepared, places) = ahead.into_parts();
+            let end = self.invoke(shared, served, prepared, StepCall { claim, ..call }).await;
+            if end.result.is_err() {
+                // What it has of others' places is not kept from them, nor from its own next attempt.
+                self.ends_ahead(&places);
+            }
+            return end;
         }
+        let permit = match permit(shared) {
+            Ok(permit) => permit,
+            Err(problem) => return StepEnd::refused(problem),
+        };
+        let mut chain = self.chain(shared, (number, served), &permit, place);
+        let followers = std::mem::take(&mut chain.followers);
+        let prepared = self.prepared(shared, served, permit);
+        let mut end = self.invoke(shared, served, prepared, StepCall { followers, ..call }).await;
+        if end.result.is_ok() {
+            self.goes_ahead(chain, end.following.take());
+        }
+        end
     }
 
     /// Results for one step: of those that are mapped more than it can be handed are sent, those that are to be, and all if it is
@@ -375,20 +409,37 @@ impl Run {
     }
 
     /// Applies a function of the workflow.
-    pub(super) async fn invoke(
+    async fn invoke(
         &self,
         shared: &Arc<Shared>,
         served: &Arc<Served>,
-        arguments: Vec<u8>,
+        prepared: Prepared,
+        call: StepCall,
+    ) -> StepEnd {
+        let headers = self.step_headers();
+        let invocation = self.invocation(served, &headers, self.beginning.deadline);
+        invocation.step(shared, prepared, call).await
+    }
+
+    /// The same to results alone.
+    pub(super) async fn invoke_alone(
+        &self,
+        shared: &Arc<Shared>,
+        served: &Arc<Served>,
         results: Vec<Handle>,
     ) -> StepEnd {
         let permit = match permit(shared) {
             Ok(permit) => permit,
             Err(problem) => return StepEnd::refused(problem),
         };
+        let prepared = self.prepared(shared, served, permit);
+        self.invoke(shared, served, prepared, StepCall { results, ..StepCall::default() }).await
+    }
+
+    /// What a step of this function is known by from now on.
+    pub(super) fn prepared(&self, shared: &Shared, served: &Arc<Served>, permit: Permit) -> Prepared {
         let headers = self.step_headers();
-        let invocation = self.invocation(served, &headers, self.beginning.deadline);
-        invocation.step(shared, permit, arguments, results).await
+        self.invocation(served, &headers, self.beginning.deadline).prepare(shared, permit)
     }
 
     pub(super) fn step_headers(&self) -> HeaderMap {
@@ -550,15 +601,17 @@ impl Run {
     /// Stops what still runs, and lets go of all that it held.
     pub(super) fn stop(&self, shared: &Shared) {
         // First: who sees this begins nothing more, and keeps nothing.
+        let ahead;
         let passed = {
             let mut inner = self.inner();
             inner.held = Vec::new();
+            ahead = std::mem::take(&mut inner.ahead);
             inner.ended.get_or_insert_with(|| (End::Cancelled, self.began.elapsed()));
             inner.is_stopped = true;
             std::mem::take(&mut inner.passed)
         };
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
-        drop(tasks);
+        drop((tasks, ahead));
         passed.into_iter().for_each(|handle| shared.backend.drop_passed(handle));
     }
 }

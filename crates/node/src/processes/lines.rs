@@ -182,6 +182,7 @@ impl Processes {
             callees: self.nested.callees_of_line(self, &line, procedure),
             audience: None,
             line: Some(Arc::clone(&line)),
+            followers: None,
         };
         let (processes, over) = (Arc::downgrade(self), Arc::clone(&line));
         let told = Box::new(move |ended: Result<(Outcome, Start), keep_alive::Error>| {

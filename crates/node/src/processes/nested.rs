@@ -220,37 +220,58 @@ impl Asks<'_> {
             return Box::new((calls.begin(request, then), counted));
         };
         let (later, loops) = (Later::default(), tokio::runtime::Handle::try_current());
-        let begun = Arc::clone(&later.0);
+        let begun = later.beginning();
         again.when_over(move |end| {
             // Whoever tells is not on the event loop, maybe.
             let _entered = loops.as_ref().map(tokio::runtime::Handle::enter);
             let begin = || calls.begin(NestedRequest { begun: end.map(told), ..request }, then);
-            let is_wanted = !begun.lock().is_stopped;
-            if is_wanted {
-                let call = begin();
-                let mut begun = begun.lock();
-                begun.call = (!begun.is_stopped).then_some(call);
-            }
+            begun.begin(|| Box::new(begin()));
         });
         Box::new((later, counted))
     }
 }
 
-/// A call that begins later, unless it is not wanted any more.
+/// A call that begins later, unless it is not wanted any more: dropping this stops it.
 #[derive(Default)]
-struct Later(Arc<Mutex<Beginning>>);
+pub(super) struct Later(Arc<Mutex<Call>>);
+
+/// Who begins it.
+pub(super) struct Beginning(Arc<Mutex<Call>>);
 
 #[derive(Default)]
-struct Beginning {
+struct Call {
     is_stopped: bool,
-    call: Option<gateway::NestedCall>,
+    /// What stops it when it is dropped.
+    begun: Option<Box<dyn Send>>,
+}
+
+impl Later {
+    pub(super) fn beginning(&self) -> Beginning {
+        Beginning(Arc::clone(&self.0))
+    }
+}
+
+impl Beginning {
+    /// Begins it, if it is wanted still. No lock is held meanwhile: it may have its answer before this returns.
+    pub(super) fn begin(self, begin: impl FnOnce() -> Box<dyn Send>) {
+        let is_wanted = !self.0.lock().is_stopped;
+        if is_wanted {
+            let begun = begin();
+            let mut call = self.0.lock();
+            if !call.is_stopped {
+                call.begun = Some(begun);
+            }
+        }
+    }
 }
 
 impl Drop for Later {
     fn drop(&mut self) {
-        let mut beginning = self.0.lock();
-        beginning.is_stopped = true;
-        drop(beginning.call.take());
+        let mut call = self.0.lock();
+        call.is_stopped = true;
+        let begun = call.begun.take();
+        drop(call);
+        drop(begun);
     }
 }
 

@@ -216,6 +216,7 @@ struct Live {
 pub type Told = Box<dyn FnOnce(Result<(Outcome, Start), Error>) + Send>;
 
 /// Who hears what becomes of a call.
+#[expect(clippy::large_enum_variant, reason = "nearly all are nobody's")]
 enum Bringer {
     /// A thread that waits.
     Thread(Arc<Condvar>),
@@ -704,6 +705,9 @@ impl Shared {
                         Err(error) => Err(Error::Invoke(error)),
                     });
                 });
+                if let Some(followers) = &call.followers {
+                    followers.start(start);
+                }
                 self.sandbox.begin(sandbox, call, then);
             }
         }

@@ -58,9 +58,10 @@
 //! 33 within over →  nothing: what 32 said holds no longer
 //! 34 ask within  ←  an ask by a function that was called so, or of one whose call has ended
 //! 35 served within ← number u32 of 32, and reports of calls of it
+//! 36 alone       ←  nothing: what was sent to follow the call of this turn is not begun
 //! ```
 //!
-//! Of 34 and 35 more is said in `within.rs`.
+//! Of 34 and 35 more is said in `within.rs`, and in `followers.rs` of what follows a call.
 //!
 //! Lines, and what a report is, are described in `docs/spec/lines.md`.
 //!
@@ -131,6 +132,8 @@ const IN_DESCRIPTOR: u32 = u32::MAX;
 pub(super) const WITH_OUTBOX: u32 = 1 << 31;
 /// Besides: it is the one that the instance has kept, and there is no descriptor.
 pub(super) const WITH_KEPT: u32 = 1 << 30;
+/// Besides: the last argument is what follows the call (`followers.rs`).
+const WITH_FOLLOWERS: u32 = 1 << 29;
 /// Frames with descriptors that wait to be written.
 const ATTACHED_MAX: usize = 4;
 
@@ -214,6 +217,7 @@ pub(crate) enum Frame {
     Waited(Turn, Duration),
     Phases(Turn, Phases),
     Keeps(Turn),
+    Alone(Turn),
     /// Of the call of this turn, and the line of this number.
     Dropped(Turn, u32),
     Unconfined(String),
@@ -313,12 +317,13 @@ impl Channel {
         }
     }
 
-    /// Queues a call; [`Channel::flush`] sends it.
+    /// Queues a call; [`Channel::flush`] sends it. With followers, the last argument is these.
     pub(crate) fn call(
         &mut self,
         turn: Turn,
         arguments: &[Argument<'_>],
         target: Option<&Target>,
+        has_followers: bool,
     ) -> Result<(), Broken> {
         // Requests have three; a step of a workflow may be given the results of thousands.
         let (mut few, mut many) = ([0; 64], Vec::new());
@@ -334,7 +339,8 @@ impl Channel {
         let mut parts: Vec<&[u8]> = Vec::with_capacity(1 + arguments.len());
         parts.push(&[]);
         let mut words = Vec::with_capacity(1 + arguments.len());
-        words.push(arguments.len() as u32 | target.map_or(0, Target::flags));
+        let followers = if has_followers { WITH_FOLLOWERS } else { 0 };
+        words.push(arguments.len() as u32 | followers | target.map_or(0, Target::flags));
         for argument in arguments {
             match argument.descriptor {
                 Some(descriptor) if descriptors.len() < CALL_FDS_MAX => {

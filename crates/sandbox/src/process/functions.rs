@@ -29,10 +29,11 @@ use rmmap::Plan;
 use store::{Object, Store};
 
 use super::blanks::Blanks;
+use super::chain::{Chain, tell_alone};
 use super::channel::{Argument, Bounds};
 use super::contained::Containers;
 use super::debugger::Debuggee;
-use super::instance::{Begun, CallEnd, Instance, Made, Others, Terms};
+use super::instance::{Begun, CallEnd, Done, Instance, Made, Others, Terms};
 use super::kept::{Kept, TooMuchKept};
 use super::layers::Layers;
 use super::options::{FunctionsOptions, Interpreter, Room};
@@ -448,7 +449,8 @@ impl Functions {
         let (sender, receiver) = mpsc::sync_channel(1);
         // Whoever waits has not left.
         let done = Box::new(move |ended| drop(sender.send(ended)));
-        let begun = seat.begin(&slices, call.deadline, Others::of(call, self.target_terms(seat, call)), done);
+        let others = Others::of(call, self.target_terms(seat, call));
+        let begun = seat.begin(&slices, call.deadline, others, done, Vec::new());
         begun.or_else(|(ended, _)| ended.result.map(drop))?;
         if self.options.reactor.is_none() {
             seat.drive();
@@ -471,7 +473,12 @@ impl Functions {
     }
 
     /// The end of a call as its outcome.
-    fn concluded(store: &Store, seat: &Seat, ended: Result<CallEnd, Fault>, is_asked_once: bool) -> Outcome {
+    pub(super) fn concluded(
+        store: &Store,
+        seat: &Seat,
+        ended: Result<CallEnd, Fault>,
+        is_asked_once: bool,
+    ) -> Outcome {
         let (result, mut log, spent, phases) = match ended {
             Ok(CallEnd { result, log, spent, phases, .. }) => (result, log, spent, phases),
             Err(fault) => (Err(fault), Vec::new(), None, None),
@@ -492,6 +499,19 @@ impl Functions {
             }
         };
         Outcome { result: result.map(keep), fuel: 0, log, spent, phases }
+    }
+
+    /// What is done with the end of a call that nothing follows.
+    fn done(&self, id: SandboxId, seat: &Arc<Seat>, is_asked_once: bool, then: Then) -> Done {
+        let (store, seat) = (self.store.clone(), seat.clone());
+        Box::new(move |ended: CallEnd| match ended.begun {
+            Begun::Yes => then(Ok(Self::concluded(&store, &seat, Ok(ended), is_asked_once))),
+            begun => {
+                seat.goes_back();
+                let is_recalled = begun == Begun::Recalled;
+                then(Err(if is_recalled { Error::Recalled(id) } else { Error::NotBegun(id) }));
+            }
+        })
     }
 
     fn enter(&self, id: SandboxId, call: &Call) -> Result<Result<Arc<Seat>, Fault>, Error> {
@@ -648,34 +668,40 @@ impl Sandbox for Functions {
     }
 
     fn begin(&self, id: SandboxId, call: Call, then: Then) {
+        let followers = call.followers.as_ref();
         if self.options.reactor.is_none() {
-            return then(self.invoke(id, call).map(|Invoked::Done(outcome)| outcome));
+            return match self.invoke(id, call.clone()) {
+                Ok(Invoked::Done(outcome)) => tell_alone(followers, outcome, then),
+                Err(error) => then(Err(error)),
+            };
         }
         let seat = match self.enter(id, &call) {
             Ok(Ok(seat)) => seat,
-            Ok(Err(fault)) => return then(Ok(Outcome::refused(fault))),
+            Ok(Err(fault)) => return tell_alone(followers, Outcome::refused(fault), then),
             Err(error) => return then(Err(error)),
         };
-        let (store, told, is_asked_once) =
-            (self.store.clone(), seat.clone(), call.line.is_some() || recipe::is_asked_once(&call));
-        let conclude = move |ended| match ended {
-            Ok(CallEnd { begun: begun @ (Begun::No | Begun::Recalled), .. }) => {
-                told.goes_back();
-                let is_recalled = begun == Begun::Recalled;
-                then(Err(if is_recalled { Error::Recalled(id) } else { Error::NotBegun(id) }));
-            }
-            ended => then(Ok(Self::concluded(&store, &told, ended, is_asked_once))),
-        };
+        let is_asked_once = call.line.is_some() || recipe::is_asked_once(&call);
         let arguments = if call.line.is_some() { Ok(Vec::new()) } else { self.arguments(&call) };
         let arguments = match arguments {
             Ok(arguments) => arguments,
-            Err(fault) => return conclude(Err(fault)),
+            Err(fault) => {
+                let outcome = Self::concluded(&self.store, &seat, Err(fault), is_asked_once);
+                return tell_alone(followers, outcome, then);
+            }
         };
         // An instance that has ended is not made anew: that takes a while, and is
         // not for whoever brings calls.
         let slices: Vec<Argument<'_>> = arguments.iter().map(Bytes::as_argument).collect();
-        let done = Box::new(move |ended| conclude(Ok(ended)));
-        match seat.begin(&slices, call.deadline, Others::of(&call, self.target_terms(&seat, &call)), done) {
+        let (done, following) = match followers {
+            Some(followers) => {
+                let (store, followers) = (self.store.clone(), followers.clone());
+                let chain = Chain::new((id, seat.clone()), store, is_asked_once, followers, then);
+                (chain.done(0), chain.following())
+            }
+            None => (self.done(id, &seat, is_asked_once, then), Vec::new()),
+        };
+        let others = Others::of(&call, self.target_terms(&seat, &call));
+        match seat.begin(&slices, call.deadline, others, done, following) {
             Ok(()) => self.deadlines.watch(&seat),
             Err((ended, done)) => done(ended),
         }

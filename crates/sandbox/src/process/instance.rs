@@ -38,6 +38,7 @@ use crate::streamed::{Audience, Source};
 use crate::{Call, Fault, Phases, Spent};
 use faults::{beside_a_late_one, late, shown, unavailable};
 use fed::Fed;
+pub(crate) use followers::Following;
 pub(crate) use life::Life;
 use lines::Lines;
 pub(crate) use meter::Counted;
@@ -49,6 +50,7 @@ use within::Withins;
 
 mod faults;
 mod fed;
+mod followers;
 mod life;
 mod lines;
 mod meter;
@@ -100,6 +102,8 @@ pub(crate) struct CallEnd {
     pub(crate) spent: Option<Box<Spent>>,
     /// What it says of itself, if it is a step.
     pub(crate) phases: Option<Box<Phases>>,
+    /// The instance goes on with what follows it.
+    pub(crate) is_followed: bool,
 }
 
 /// The exception of an instance that could not map what it was handed (`heap.py`).
@@ -119,7 +123,7 @@ impl CallEnd {
     /// Of a call that nothing was made of.
     pub(crate) fn fault(fault: Fault, has_begun: bool) -> Self {
         let begun = if has_begun { Begun::Yes } else { Begun::No };
-        Self { result: Err(fault), log: Vec::new(), begun, spent: None, phases: None }
+        Self { result: Err(fault), log: Vec::new(), begun, spent: None, phases: None, is_followed: false }
     }
 }
 
@@ -173,6 +177,42 @@ struct UnderWay {
     /// What the request was told that is served on its line.
     line_head: Option<Vec<u8>>,
     phases: Option<Box<Phases>>,
+    /// It follows the one before it, and is begun with that one's result.
+    follows: bool,
+    /// What follows it is not begun: the instance has said so.
+    is_alone: bool,
+}
+
+impl UnderWay {
+    fn new(
+        turn: Turn,
+        (came, deadline): (Instant, Instant),
+        log: Vec<u8>,
+        others: Others,
+        done: Done,
+    ) -> Self {
+        Self {
+            turn,
+            came,
+            in_line: Duration::ZERO,
+            deadline,
+            log,
+            own_log: 0,
+            told_to_end: None,
+            done,
+            others,
+            target: None,
+            keeps_target: false,
+            served: None,
+            pending: Vec::new(),
+            streamed: None,
+            fed: None,
+            line_head: None,
+            phases: None,
+            follows: false,
+            is_alone: false,
+        }
+    }
 }
 
 /// What came of looking at an instance.
@@ -411,15 +451,14 @@ impl Instance {
         deadline: Option<Instant>,
         others: Others,
         done: Done,
+        following: Vec<Following>,
     ) -> Result<(), (CallEnd, Done)> {
         let now = Instant::now();
         let own = now + others.line.as_ref().map_or(self.terms.call_timeout, |line| line.held_max());
         let deadline = deadline.map_or(own, |deadline| deadline.min(own));
         self.shares_turns();
         self.refresh_withins();
-        // Turn 0 is nobody's, also after four thousand million calls.
-        self.last_turn = self.last_turn.checked_add(1).unwrap_or(OUTSIDE + 1);
-        let turn = self.last_turn;
+        let turn = self.next_turn();
         let lend = |terms: &TargetTerms| self.kept.take().or_else(|| terms.target());
         let target = others.target.as_ref().and_then(lend);
         if let Some(line) = &others.line {
@@ -430,44 +469,37 @@ impl Instance {
                     done,
                 ));
             }
-        } else if self.channel.call(turn, arguments, target.as_ref()).is_err() {
+        } else if self.call(turn, arguments, target.as_ref(), &following).is_err() {
             let fault = Fault::new(FailureCode::Memory, "the arguments are too long");
             return Err((CallEnd::fault(fault, true), done));
         }
         let log = self.channel.take_log();
         let body = others.audience.as_ref().and_then(|audience| audience.body());
         let fed = body.map(|feed| Fed::new(feed, self.body_window));
-        self.under_way.push(UnderWay {
-            turn,
-            came: now,
-            in_line: Duration::ZERO,
-            deadline,
-            log,
-            own_log: 0,
-            told_to_end: None,
-            done,
-            others,
-            target,
-            keeps_target: false,
-            served: None,
-            pending: Vec::new(),
-            streamed: None,
-            fed,
-            line_head: None,
-            phases: None,
-        });
+        let call = UnderWay::new(turn, (now, deadline), log, others, done);
+        self.under_way.push(UnderWay { target, fed, ..call });
         self.comes_to(self.under_way.len() - 1, now);
+        self.is_followed_by(following, now);
         Ok(())
+    }
+
+    fn next_turn(&mut self) -> Turn {
+        // Turn 0 is nobody's, also after four thousand million calls.
+        self.last_turn = self.last_turn.checked_add(1).unwrap_or(OUTSIDE + 1);
+        self.last_turn
     }
 
     /// It serves this call from now on, unless that stands behind another one.
     fn comes_to(&mut self, place: usize, now: Instant) {
         if place == 0 || !self.is_serial {
-            let Self { under_way, meter, life, .. } = self;
+            let Self { under_way, meter, life, terms, .. } = self;
             let is_new = |call: &&mut UnderWay| call.others.line.is_none() && call.served.is_none();
             if let Some(call) = under_way.get_mut(place).filter(is_new) {
                 call.served = Some(meter.begin(now, &*life.place));
                 call.in_line = now.saturating_duration_since(std::mem::replace(&mut call.came, now));
+                if call.follows {
+                    call.deadline = now + terms.call_timeout;
+                }
             }
         }
     }
@@ -521,6 +553,7 @@ impl Instance {
                 Some(Frame::Waited(turn, time)) => self.waited(turn, time)?,
                 Some(Frame::Phases(turn, phases)) => self.phased(turn, phases)?,
                 Some(Frame::Keeps(turn)) => self.keeps(turn)?,
+                Some(Frame::Alone(turn)) => self.alone(turn)?,
                 Some(Frame::Dropped(turn, line)) => self.dropped(turn, line)?,
                 Some(Frame::Leaving) => self.is_leaving = true,
                 Some(Frame::Said) => self.has_said = true,
@@ -538,7 +571,11 @@ impl Instance {
     ) -> Result<(), Broken> {
         let place = self.under_way.iter().position(|call| call.turn == turn);
         let place = place.ok_or(Broken::Lie("an answer to no call"))?;
-        let (call, now) = (self.under_way.remove(place), Instant::now());
+        if place > 0 && self.is_serial {
+            return Err(Broken::Lie("an answer to a call whose turn has not come"));
+        }
+        let (mut call, now) = (self.under_way.remove(place), Instant::now());
+        let is_followed = self.goes_on_with(place, &mut call, &answer);
         let spent = self.spent_by(&call, &answer, now);
         if self.is_serial {
             self.comes_to(0, now);
@@ -573,7 +610,7 @@ impl Instance {
             self.kept = target.zip(call.others.target).and_then(|(target, terms)| terms.kept(target));
         }
         let (log, phases) = (call.log, call.phases);
-        ended.push((call.done, CallEnd { result, log, begun: Begun::Yes, spent, phases }));
+        ended.push((call.done, CallEnd { result, log, begun: Begun::Yes, spent, phases, is_followed }));
         Ok(())
     }
 
@@ -633,7 +670,7 @@ impl Instance {
             };
             spent.iter_mut().for_each(|spent| spent.in_line = call.in_line);
             let (log, phases) = (call.log, call.phases);
-            (call.done, CallEnd { result: Err(fault), log, begun, spent, phases })
+            (call.done, CallEnd { result: Err(fault), log, begun, spent, phases, is_followed: false })
         });
         calls.collect()
     }

@@ -16,6 +16,7 @@
 mod blanks;
 mod bounds;
 pub mod bundle;
+mod chain;
 mod channel;
 mod cold;
 mod confinement;

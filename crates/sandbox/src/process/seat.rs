@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::channel::Argument;
 use super::channel::{Broken, Turn};
-use super::instance::{Acted, Asked, CallEnd, Done, Instance, Life, Others, Reported};
+use super::instance::{Acted, Asked, CallEnd, Done, Following, Instance, Life, Others, Reported};
 use super::reactor::{Next, Reactor, Ready};
 use crate::fed::Intake;
 use crate::line::{Line, LineOffer};
@@ -143,13 +143,14 @@ impl Seat {
         deadline: Option<Instant>,
         others: Others,
         done: Done,
+        following: Vec<Following>,
     ) -> Result<(), (CallEnd, Done)> {
         let mut held = self.instance.lock();
         let Some(Held { instance, number, is_corked, .. }) = &mut *held else {
             return Err((CallEnd::fault(self.gone(), false), done));
         };
         let was_busy = instance.is_busy();
-        instance.begin(arguments, deadline, others, done)?;
+        instance.begin(arguments, deadline, others, done, following)?;
         instance.feed(|turn| Box::new(Spring { seat: Arc::downgrade(self), number: *number, turn }));
         match &self.reactor {
             // It has something to do. What else comes in this turn of the loop
@@ -370,6 +371,11 @@ impl Seat {
             Ok(recalled) => tell(recalled),
             Err(broken) => self.give_up(number, broken),
         }
+    }
+
+    /// A call has begun that followed another one.
+    pub(super) fn joins(&self) {
+        self.control.lock().state.running += 1;
     }
 
     /// A call has left that had not begun: it has neither succeeded nor failed.

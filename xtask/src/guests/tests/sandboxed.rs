@@ -46,18 +46,7 @@ impl Bench {
         let procedure = self.codelet(name);
         let handle = self.tree(&[&[limits.handle().unwrap(), procedure], arguments].concat());
         let application = self.store.local(handle).unwrap();
-        self.invoker
-            .invoke(Call {
-                application,
-                handle,
-                limits,
-                procedure,
-                deadline: None,
-                callees: None,
-                audience: None,
-                line: None,
-            })
-            .result
+        self.invoker.invoke(Call::new(application, handle, limits, procedure)).result
     }
 
     fn bytes(&self, handle: Handle) -> Vec<u8> {

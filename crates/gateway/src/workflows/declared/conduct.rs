@@ -146,7 +146,7 @@ impl Run {
             .ok_or_else(|| Problem::internal("workflow", "a step has no arguments"))?;
         if !memory.is_empty() && !served.maps_values {
             let result = Err(takes_no_memory(served));
-            return Ok(StepEnd { result, is_remembered: false, has_run: false, is_final: true, times: None });
+            return Ok(StepEnd { is_final: true, ..StepEnd::of(result) });
         }
         let body = given.body().map_err(|why| Problem::internal("workflow", &why))?;
         let mut headers = self.step_headers();
@@ -171,7 +171,7 @@ impl Run {
             Ok(answer) => (kept(shared, answer).await, false),
             Err(problem) => (Err(problem), false),
         };
-        Ok(StepEnd { result, is_remembered: false, has_run, is_final, times })
+        Ok(StepEnd { has_run, is_final, times, ..StepEnd::of(result) })
     }
 
     /// What stands for the memory that steps made.

@@ -43,6 +43,47 @@ fn a_step_begins_when_all_that_it_needs_is_there() {
 }
 
 #[test]
+fn what_waits_for_one_step_alone_is_found() {
+    let mut graph = Graph::default();
+    let [a, b] = [graph.add(made(&[]), NOW).unwrap(), graph.add(made(&[]), NOW).unwrap()];
+    let waiting =
+        |graph: &Graph, number| graph.waiting_for(number).map(|(number, _)| number).collect::<Vec<_>>();
+    graph.add(made(&[a, b]), NOW).unwrap();
+    graph.add(Made { isolated: vec![a], ..made(&[a]) }, NOW).unwrap();
+    assert!(
+        waiting(&graph, a).is_empty(),
+        "one waits for another one as well, and one is sent what others map"
+    );
+    let [first, second] = [graph.add(made(&[a]), NOW).unwrap(), graph.add(made(&[a]), NOW).unwrap()];
+    let behind = graph.add(made(&[first]), NOW).unwrap();
+    assert_eq!((waiting(&graph, a), waiting(&graph, first)), (vec![first, second], vec![behind]));
+    assert_eq!(graph.waiting_for(first).next().unwrap().1, [7; 10]);
+    assert_eq!(graph.next(), Some(a));
+    graph.succeed(a, blob(a), false, NOW);
+    assert!(waiting(&graph, a).is_empty() && waiting(&graph, 99).is_empty());
+}
+
+#[test]
+fn a_step_that_has_followed_began_when_its_instance_came_to_it() {
+    let mut graph = Graph::default();
+    let [a, b] = [graph.add(made(&[]), NOW).unwrap(), graph.add(made(&[0]), NOW).unwrap()];
+    assert_eq!(graph.next(), Some(a));
+    graph.succeed(a, blob(a), false, 5 * NOW);
+    assert_eq!(graph.next(), Some(b));
+    graph.begin(b, 5 * NOW).unwrap();
+    let (queued, running) = (Duration::ZERO, 3 * NOW);
+    let times = StepTimes { queued, running, phases: None, has_followed: true };
+    graph.note(b, &times, 6 * NOW);
+    let step = graph.step(b).unwrap();
+    assert_eq!((step.begun, step.ready, step.has_followed), (Some(3 * NOW), Some(3 * NOW), true));
+    // Another attempt is another one's.
+    graph.begin(b, 7 * NOW).unwrap();
+    graph.note(b, &StepTimes { has_followed: false, ..times }, 11 * NOW);
+    let step = graph.step(b).unwrap();
+    assert_eq!((step.begun, step.ready, step.has_followed), (Some(7 * NOW), Some(3 * NOW), false));
+}
+
+#[test]
 fn what_needs_a_step_that_failed_fails_with_it_and_names_it() {
     let mut graph = Graph::default();
     let a = graph.add(made(&[]), NOW).unwrap();

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use adapter::frame::{
-    ASK, ASK_AGAIN, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, ASK_WITHIN, AskId, BAD_RESULT, DROPPED, HELLO,
-    KEEPS, LEAVING, LINE_HEAD_MAX, LOADED, LOG, MAPPED, OUTBOX, PHASES, PIECE, PIECE_MAX, RAISED, RESULT,
-    SAID, SERVED, SERVED_WITHIN, SERVING, TEXT_LEN_MAX, Turn, UNCONFINED, WAITED, WANTS,
+    ALONE, ASK, ASK_AGAIN, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, ASK_WITHIN, AskId, BAD_RESULT, DROPPED,
+    HELLO, KEEPS, LEAVING, LINE_HEAD_MAX, LOADED, LOG, MAPPED, OUTBOX, PHASES, PIECE, PIECE_MAX, RAISED,
+    RESULT, SAID, SERVED, SERVED_WITHIN, SERVING, TEXT_LEN_MAX, Turn, UNCONFINED, WAITED, WANTS,
 };
 
 use super::{
@@ -33,7 +33,7 @@ impl Head {
         let len = u32::from_le_bytes([a, b, c, d]) as usize;
         let fits = match kind {
             HELLO => len == HELLO_LEN,
-            LOADED | LEAVING | KEEPS | SAID => len == 0,
+            LOADED | LEAVING | KEEPS | SAID | ALONE => len == 0,
             RESULT => len as u64 <= bounds.result_bytes_max,
             OUTBOX | MAPPED => len == 8,
             PIECE => len <= PIECE_MAX,
@@ -69,6 +69,7 @@ impl Head {
             LOADED => Ok(Frame::Loaded),
             LEAVING => Ok(Frame::Leaving),
             KEEPS => Ok(Frame::Keeps(self.turn)),
+            ALONE => Ok(Frame::Alone(self.turn)),
             SAID => Ok(Frame::Said),
             RESULT => Ok(Frame::Answer(self.turn, Answer::Result(payload))),
             OUTBOX | MAPPED => {

@@ -155,7 +155,7 @@ fn a_peer_that_stalls_is_late() {
     assert_eq!(channel.answer(Instant::now() + Duration::from_millis(30)), Err(Broken::Late));
     // Nor is one waited for that does not read.
     let big = vec![0; 8 << 20];
-    channel.call(1, &[Argument::of(&big)], None).unwrap();
+    channel.call(1, &[Argument::of(&big)], None, false).unwrap();
     assert_eq!(channel.flush(), Ok(false));
     assert!(channel.is_sending());
     assert_eq!(channel.answer(Instant::now() + Duration::from_millis(30)), Err(Broken::Late));
@@ -197,8 +197,8 @@ fn calls_arrive_whole_and_in_order() {
     let (own, mut peer) = UnixStream::pair().unwrap();
     let mut channel = Channel::new(own, BOUNDS).unwrap();
     let big = vec![3; 2 << 20];
-    channel.call(1, &[Argument::of(b"a"), Argument::of(&big)], None).unwrap();
-    channel.call(2, &[Argument::of(b""), Argument::of(b"b")], None).unwrap();
+    channel.call(1, &[Argument::of(b"a"), Argument::of(&big)], None, false).unwrap();
+    channel.call(2, &[Argument::of(b""), Argument::of(b"b")], None, false).unwrap();
     assert_eq!(channel.flush(), Ok(false));
     let expected = [
         frame_of(CALL, 1, &[&[2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 32, 0], b"a".as_slice(), &big].concat()),
@@ -216,7 +216,7 @@ fn calls_arrive_whole_and_in_order() {
     reader.join().unwrap();
     assert_eq!(channel.outgoing.capacity(), 0, "what was long is not kept");
     let many = [Argument::of(b"x"); 1000];
-    channel.call(3, &many, None).unwrap();
+    channel.call(3, &many, None, false).unwrap();
     assert_eq!(channel.unsent_len(), 9 + 4 + 1000 * 4 + 1000, "a step may be given the results of many");
 }
 

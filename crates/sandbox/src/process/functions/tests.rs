@@ -143,6 +143,7 @@ fn a_traceback_names_the_functions_own_lines() {
     assert!(fault.detail.contains("<python>/lib"), "{fault}");
 }
 
+mod following;
 mod lending;
 mod recalling;
 

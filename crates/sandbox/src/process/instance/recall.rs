@@ -39,7 +39,9 @@ impl Instance {
 
     /// Whether calls stand behind one that takes long.
     pub(crate) fn is_held_up(&self, now: Instant) -> bool {
-        let first = self.under_way.first().filter(|_| self.under_way.len() > 1 && self.turns.is_some());
+        // What only follows it is none of those.
+        let others_stand = self.under_way.iter().skip(1).any(|call| !call.follows);
+        let first = self.under_way.first().filter(|_| others_stand && self.turns.is_some());
         first.and_then(|first| first.came.checked_add(HELD_UP)).is_some_and(|long| long <= now)
     }
 
