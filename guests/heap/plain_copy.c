@@ -48,6 +48,14 @@ static int is_noted(struct copying *copying, const Object *from, Object *to)
     return 1;
 }
 
+/* What was made, if all of it was. */
+static Object *whole(Object *made, int is_whole)
+{
+    if (made && !is_whole)
+        Py_DecRef(made);
+    return is_whole ? made : NULL;
+}
+
 static Object *list_copied(struct copying *copying, Object *list, int depth)
 {
     ssize_t count = PyList_Size(list);
@@ -58,11 +66,7 @@ static Object *list_copied(struct copying *copying, Object *list, int depth)
         Object *other = is_leaf(item) ? same(item) : copied(copying, item, depth + 1);
         is_whole = other && PyList_SetItem(to, at, other) == 0;
     }
-    if (is_whole)
-        return to;
-    if (to)
-        Py_DecRef(to);
-    return NULL;
+    return whole(to, is_whole);
 }
 
 /* One of what nobody can change is itself. One that is met again inside of itself is not made: `copied` finds none. */
@@ -108,11 +112,7 @@ static Object *dict_copied(struct copying *copying, Object *dict, int depth)
         if (other)
             Py_DecRef(other);
     }
-    if (is_whole)
-        return to;
-    if (to)
-        Py_DecRef(to);
-    return NULL;
+    return whole(to, is_whole);
 }
 
 /* A reference of its own; NULL for what is not copied so. */

@@ -52,11 +52,11 @@ class IsFollowed:
         # Mostly it never had as much, which is quickly known.
         return 0 <= self.core.template_memory_peak() < most >> 10 or own_memory_bytes() < most  # noqa: F821 - of heap.py
 
-    def may_be_long(self, followers):
-        """Whether the result of the call that begins is for a step here: then it may be longer before it is mapped."""
+    def may_be_long(self, is_followed):
+        """Whether the result of the call that begins is for a step here: then it is copied, and may be longer before it is mapped."""
         if self.heap:
-            self.heap.is_followed, self.heap.copied = bool(followers), None
-            self.heap.sent_max = FOLLOWED_BYTES_MAX if followers else MAPPED_BYTES_MIN  # noqa: F821 - of heap.py
+            self.heap.is_followed, self.heap.copied = is_followed, None
+            self.heap.sent_max = FOLLOWED_BYTES_MAX if is_followed else MAPPED_BYTES_MIN  # noqa: F821 - of heap.py
 
     def follow(self, follower, result, base, memory_bytes):
         """Serves a step that follows another one with this result; gives its own as `serve_call` does."""

@@ -337,7 +337,6 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Pr
         followers, memory_bytes = followers_in(arguments.pop()) if lent & WITH_FOLLOWERS else ((), 0)  # noqa: F821 - of followers.py
         if lent & WITH_OUTBOX:  # noqa: F821 - of shared.py
             self.lend(None if lent & WITH_KEPT else taken(self.channel.descriptors), base)  # noqa: F821
-        self.may_be_long(followers)
         result = self.serve_call(turn, self.apply, arguments, memory_bytes if followers else None)
         for place, follower in enumerate(followers, 1):
             if result is None:
@@ -355,6 +354,7 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Pr
         """Serves a call, and gives its result if it is followed by another one, which is known where the instance's memory
         is told."""
         self.log_left, self.turn = self.log_max, turn
+        self.may_be_long(memory_bytes is not None)
         self.callees.begin(turn, arguments[1] if len(arguments) > 1 else None)
         try:
             result = apply(*arguments)

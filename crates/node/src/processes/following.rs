@@ -13,7 +13,7 @@ use foldhash::HashMap;
 use objects::Handle;
 use parking_lot::Mutex;
 use sandbox::keep_alive::{self, Fleet, Start, StartKind, Ticket};
-use sandbox::{Answered, Callees, Follower, Followers, NestedCall, Outcome, Within};
+use sandbox::{Answered, Callees, FOLLOWERS_MAX, Follower, Followers, NestedCall, Outcome, Within};
 
 use super::nested::{Beginning, Later};
 use super::{Application, Processes, fault_of, start_word};
@@ -52,7 +52,9 @@ impl Processes {
         first: Handle,
         followers: Vec<gateway::Follower>,
     ) -> Arc<dyn gateway::Following> {
-        let callees: Vec<_> = followers.iter().map(|_| Arc::<Postponed>::default()).collect();
+        let callees: Vec<_> =
+            followers.iter().take(FOLLOWERS_MAX).map(|_| Arc::<Postponed>::default()).collect();
+        // Of more than that, the rest is begun as others are.
         let calls = followers.into_iter().zip(&callees).map(|(follower, callees)| {
             let gateway::Follower { handler, head, arguments } = follower;
             Follower { handler, head, arguments, callees: Some(Arc::clone(callees) as _) }
