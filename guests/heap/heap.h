@@ -147,6 +147,8 @@ EXPORTED size_t arenas_kept(void);
 EXPORTED int heap_adopt(void);
 /* Has large arrays made in segments, and arrays copied: NumPy's table of functions, the type
  * of arrays, and where in a type of elements their size is. ENOSYS for one that knows no such thing. */
+/* A large piece of the segment that is being filled, in huge pages if nothing was there yet; NULL if there is none. */
+void *large_taken(size_t size, int is_zero);
 EXPORTED int heap_adopt_arrays(Object *functions, Object *type, size_t element_size_at);
 extern struct arrays {
     Type *type;

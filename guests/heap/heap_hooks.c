@@ -16,7 +16,7 @@ enum { RAW, MEMORY, OBJECTS, DOMAINS };
 static struct allocator usual[DOMAINS];
 static struct array_allocator *usual_arrays;
 
-static void *taken(size_t size, int is_zero)
+void *large_taken(size_t size, int is_zero)
 {
     int was_zero;
     void *at = segment_take(size, TAKES_LARGE, &was_zero);
@@ -31,7 +31,7 @@ static void *taken(size_t size, int is_zero)
 /* Items of long lists: their length stands before them, for whoever maps them. */
 static void *items_taken(size_t size)
 {
-    char *at = size >= ITEMS_MIN && size < SIZE_MAX - ITEMS_OFFSET ? taken(size + ITEMS_OFFSET, 0) : NULL;
+    char *at = size >= ITEMS_MIN && size < SIZE_MAX - ITEMS_OFFSET ? large_taken(size + ITEMS_OFFSET, 0) : NULL;
     if (!at)
         return NULL;
     at += ITEMS_OFFSET;
@@ -53,7 +53,7 @@ static void *any_calloc(void *context, size_t count, size_t size)
 
 static void *object_malloc(void *context, size_t size)
 {
-    void *at = size <= SMALL_MAX ? small_take(size) : taken(size, 0);
+    void *at = size <= SMALL_MAX ? small_take(size) : large_taken(size, 0);
     return at ? at : any_malloc(context, size);
 }
 
@@ -62,7 +62,7 @@ static void *object_calloc(void *context, size_t count, size_t size)
     if (size && count > SIZE_MAX / size)
         return NULL;
     size_t all = count * size;
-    void *at = all <= SMALL_MAX ? small_take(all) : taken(all, 1);
+    void *at = all <= SMALL_MAX ? small_take(all) : large_taken(all, 1);
     if (at && all <= SMALL_MAX)
         memset(at, 0, all);
     return at ? at : any_calloc(context, count, size);
@@ -151,7 +151,7 @@ int heap_adopt(void)
 
 static void *array_malloc(void *context, size_t size)
 {
-    void *at = size >= ARRAY_MIN ? taken(size, 0) : NULL;
+    void *at = size >= ARRAY_MIN ? large_taken(size, 0) : NULL;
     (void)context;
     return at ? at : usual_arrays->malloc(usual_arrays->context, size);
 }
@@ -161,7 +161,7 @@ static void *array_calloc(void *context, size_t count, size_t size)
     void *at = NULL;
     (void)context;
     if (size && count <= SIZE_MAX / size && count * size >= ARRAY_MIN)
-        at = taken(count * size, 1);
+        at = large_taken(count * size, 1);
     return at ? at : usual_arrays->calloc(usual_arrays->context, count, size);
 }
 

@@ -33,6 +33,28 @@ EXPORTED int library_adopt(const char *path_end);
  * itself comes from where it came before. As the other one. */
 EXPORTED int library_receive(const char *path_end);
 
+/* Has the long pieces of memory that Pillow's library takes, whose path ends so, come from the segment that is being filled, as arrays
+ * do, and what of it lies in segments be freed rightly. As library_adopt(), at any time. */
+EXPORTED int library_of_pixels(const char *path_end);
+
+/* What is shorter comes from where it came before. */
+#define PIXELS_MIN (64ul << 10)
+/* Pieces that one image is made of. */
+#define PIXELS_LENT_MAX 256
+struct pixels {
+    uintptr_t at;
+    size_t size;
+};
+/* Has the next pieces that such a library takes in this thread be these, which are in segments of others, one after the other if they are
+ * of these sizes. 0 if they are not, or too many. */
+EXPORTED int pixels_lend(const struct pixels *pieces, size_t count);
+/* Whether all of them were taken; those that were not are lent no more. */
+EXPORTED int pixels_lent(void);
+void *pixels_malloc(size_t size);
+void *pixels_calloc(size_t count, size_t size);
+void *pixels_realloc(void *at, size_t size);
+void pixels_free(void *at);
+
 /* Where a library is, and what tells apart in which processes all is at the same place that its objects may refer to: that of
  * what it keeps, and what is there. */
 struct place {

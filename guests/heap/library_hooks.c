@@ -193,17 +193,18 @@ static void *aligned_alloc_ours(size_t align, size_t size)
     return at ? at : noted(aligned_alloc(align, size), size);
 }
 
-/* Which of ours are called instead: by a library that is adopted, by what makes things for others, and by one that only receives. */
-enum mode { ADOPTED, FOR_OTHERS, RECEIVES, MODES };
+/* Which of ours are called instead: by a library that is adopted, by what makes things for others, by one that only receives, and by
+ * one that has images (pixels.c). */
+enum mode { ADOPTED, FOR_OTHERS, RECEIVES, HAS_PIXELS, MODES };
 
 static const struct function {
     const char *name;
     void *ours[MODES];
 } functions[] = {
-    {"malloc", {malloc_ours, malloc_for_others, NULL}},
-    {"calloc", {calloc_ours, NULL, NULL}},
-    {"realloc", {realloc_ours, NULL, realloc_received}},
-    {"free", {free_ours, free_ours, free_ours}},
+    {"malloc", {malloc_ours, malloc_for_others, NULL, pixels_malloc}},
+    {"calloc", {calloc_ours, NULL, NULL, pixels_calloc}},
+    {"realloc", {realloc_ours, NULL, realloc_received, pixels_realloc}},
+    {"free", {free_ours, free_ours, free_ours, pixels_free}},
     {"posix_memalign", {posix_memalign_ours, NULL, NULL}},
     {"aligned_alloc", {aligned_alloc_ours, NULL, NULL}},
     {"_Znwm", {new_ours, NULL, NULL}},
@@ -445,6 +446,18 @@ int library_adopt(const char *path_end)
     if (done == 0)
         done = receive(STANDARD, FOR_OTHERS);
     return done < 0 ? done : receive(path_end, ADOPTED);
+}
+
+int library_of_pixels(const char *path_end)
+{
+    struct library library;
+    struct dynamic dynamic;
+    int done = find(path_end, &library);
+    if (done == 0)
+        done = dynamic_of(&library, &dynamic);
+    if (done == 0)
+        done = redirect(&library, &dynamic, HAS_PIXELS);
+    return done > 0 ? 0 : done == 0 ? -ENOSYS : done;
 }
 
 int library_learn(void)

@@ -95,6 +95,17 @@ int segment_map(int fd, uintptr_t base, size_t length, size_t lasting)
     return done;
 }
 
+size_t segment_mapped(uintptr_t at)
+{
+    size_t bytes = 0;
+    pthread_mutex_lock(&lock);
+    for (size_t index = 0; index < mappings_count && !bytes; index++)
+        if (at - mappings[index].base < mappings[index].length)
+            bytes = mappings[index].base + mappings[index].length - at;
+    pthread_mutex_unlock(&lock);
+    return bytes;
+}
+
 void segment_compare_from(size_t pages)
 {
     copies_min = pages;

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -64,6 +65,9 @@ static struct {
 } offered = {.file = {.fd = -1}};
 /* Whether that waits for the next call: nothing is taken from it then. */
 static int is_withdrawn;
+/* Whether signals wait for the end of the filling, and which did before. */
+static int is_held;
+static sigset_t signals_before;
 
 /* Whether the descriptor still is the file's: whoever closes all that a process has gives its number to others. */
 static int is_there(const struct file *file)
@@ -229,12 +233,21 @@ static int close_locked(int keep)
     return done;
 }
 
+/* They wait no longer. */
+static void release_signals(void)
+{
+    if (is_held)
+        pthread_sigmask(SIG_SETMASK, &signals_before, NULL);
+    is_held = 0;
+}
+
 /* A process that is forked must not write to what this one has filled, nor see what this one writes to it
  * from then on: what is filled is filled no more, and all that is still mapped shared, whether it was handed over or
  * not, becomes private first. What cannot be, it does not get. */
 static void before_fork(void)
 {
     pthread_mutex_lock(&lock);
+    release_signals();
     if (current >= 0)
         close_locked(0);
     else if (offered.file.fd >= 0)
@@ -558,12 +571,26 @@ int segment_rest(uintptr_t *base, struct area halves[2])
     return done;
 }
 
+int segment_hold(void)
+{
+    if (!is_alone())
+        return 0;
+    pthread_mutex_lock(&lock);
+    sigset_t all;
+    sigfillset(&all);
+    is_held = current >= 0 && pthread_sigmask(SIG_SETMASK, &all, &signals_before) == 0;
+    int done = is_held;
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
 int segment_close(int keep)
 {
     pthread_mutex_lock(&lock);
     int done = current < 0 ? -EINVAL : close_locked(keep);
     if (offered.file.fd >= 0)
         drop_offer();
+    release_signals();
     pthread_mutex_unlock(&lock);
     return done;
 }

@@ -115,6 +115,10 @@ struct use {
 /* What of the two halves is used, as long as it is being filled; zeros if none is. */
 EXPORTED void segment_use(struct use halves[2]);
 
+/* Whether a segment is being filled, and nothing runs in this process but the thread that asks, nor will until segment_close():
+ * signals wait until then. */
+EXPORTED int segment_hold(void);
+
 /* Ends the filling. With `keep`, what the file holds then never changes through
  * this process. EINVAL if that was so already, as after a fork. */
 EXPORTED int segment_close(int keep);
@@ -135,6 +139,9 @@ int map_new(uintptr_t base, size_t length, int flags, int fd);
 /* Maps a segment that another one filled; one that is mapped here is made as it was
  * when it was handed over, but for its first `lasting` bytes: that returns 1. EEXIST if something else lies there, ENOSPC if too much is mapped. */
 EXPORTED int segment_map(int fd, uintptr_t base, size_t length, size_t lasting);
+
+/* Bytes from there on of a segment of others that is mapped; 0 where none is. */
+size_t segment_mapped(uintptr_t at);
 
 /* Of segments of others (mapping.c): whoever only reads one may write to it all the same, as where references
  * are counted, and has pages of its own then that are in the end as they were. */

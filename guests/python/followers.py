@@ -59,13 +59,13 @@ class IsFollowed:
             self.heap.sent_max = FOLLOWED_BYTES_MAX if is_followed else MAPPED_BYTES_MIN  # noqa: F821 - of heap.py
 
     def follow(self, follower, result, base, memory_bytes):
-        """Serves a step that follows another one with this result; gives its own as `serve_call` does."""
+        """Serves a step that follows another one with this result; gives what `serve_call` does."""
         copied = self.heap and self.heap.copied
         if self.kept is None or (self.heap and self.heap.was_given):
             self.tidy_up()
         if self.shares_turns and not self.core.turns_begin(follower.turn):
             # It is another one's by now, and so is all behind it.
-            return None
+            return None, False
         if self.kept is not None:
             self.lend(None, base)
         if copied:

@@ -121,6 +121,8 @@ class Heap:
         self.sent_max, self.is_followed, self.copied = MAPPED_BYTES_MIN, False, None
         # Whether the call has a result, so that it tells what calls hand over.
         self.has_result = False
+        # Whether the result was written and is still to be closed, and whether the collector is to go on then.
+        self.is_held = self.was_collecting = False
         # Small results, since the last one that was none; and whether the call would have memory for a long one but for that.
         self.small_results, self.is_passed_over = 0, False
         # The NumPy that was looked at, and what is told of its arrays.
@@ -156,6 +158,7 @@ class Heap:
         core.heap_value.argtypes = [ctypes.c_char_p, ctypes.py_object]  # noqa: F821
         core.heap_registered.argtypes, core.heap_registered.restype = [ctypes.py_object], None  # noqa: F821
         core.heap_registered(copyreg.dispatch_table)
+        use_pixels_of(core)  # noqa: F821 - of images.py
         self.copy, persist, self.buffer, load = core.heap_functions()
         self.pickler = type("HeapPickler", (pickle.Pickler,), {"persistent_id": persist})
         self.unpickler = type("HeapUnpickler", (pickle.Unpickler,), {"persistent_load": load})
@@ -195,6 +198,7 @@ class Heap:
         if self.is_open:
             self.adopt()
             self.adopt_arrays()
+            adopt_pixels()  # noqa: F821 - of images.py
         return self.is_open
 
     def adopt(self):
@@ -327,11 +331,24 @@ class Heap:
             count += 1
         return target.getvalue(), count
 
+    def hold(self):
+        """Whether what was written can wait to be closed until the call has been answered: nothing else runs here until then. What is
+        long takes a while to be made this process's own."""
+        self.is_held = self.core.segment_hold() != 0
+        if self.is_held:
+            self.was_collecting = gc.isenabled()  # noqa: F821
+            gc.disable()  # noqa: F821
+        return self.is_held
+
     def close(self, keep):
         """Ends the filling; with `keep`, what was written is from now on as it is."""
         self.is_open = False
         self.core.segment_use(self.use)
         done = self.core.segment_close(keep)
+        if self.is_held:
+            self.is_held = False
+            if self.was_collecting:
+                gc.enable()  # noqa: F821
         for habit, taken, left in zip(self.habits, self.use[::2], self.use[1::2]) if self.has_result else ():
             habit.learn(taken, left if keep and done == 0 else 0)
         self.has_result = False
@@ -470,10 +487,22 @@ class HandsOver:
         if not isinstance(length, int):
             return length
         self.is_filled = True
-        if self.heap.close(True) < 0:
+        if not self.heap.hold() and not self.is_closed():
             return None
-        self.heap.handed_bytes += os.fstat(self.outbox).st_blocks * 512  # noqa: F821
         return Handed(length, box)
+
+    def leave_as_it_is(self):
+        """The call has been answered: what it has handed over does not change any more."""
+        if self.heap and self.heap.is_held and not self.is_closed():
+            # Others have it, and it would change with what this process does.
+            self.leave()
+
+    def is_closed(self):
+        """Whether what the call hands over is from now on as it is."""
+        is_done = self.heap.close(True) == 0
+        if is_done and file_of(self.outbox) == self.lent:
+            self.heap.handed_bytes += os.fstat(self.outbox).st_blocks * 512  # noqa: F821
+        return is_done
 
 
 def file_of(descriptor):

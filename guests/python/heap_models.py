@@ -8,7 +8,7 @@ import pickle
 import tempfile
 
 
-def transferred(heap, base, make, uses, changes=None):
+def transferred(heap, base, make, uses, changes=None, takes_large=False):
     """What a value of another process is like there: `uses(value, *told)` says so, where `make` gives the value and what is told of
     it. It is mapped and used by a process that was there before, once its maker has changed it."""
     descriptor, (told, tells) = segment(), os.pipe()  # noqa: F821
@@ -23,7 +23,7 @@ def transferred(heap, base, make, uses, changes=None):
         os._exit(0)
     os.close(told)
     # Whatever it has learned of other things.
-    heap.habits[1].left = 9
+    heap.habits[1].left = 0 if takes_large else 9
     assert heap.open(descriptor, base)
     value, *told = make()
     box = [value]
@@ -182,6 +182,75 @@ def hands_over_trees(library):
     os.close(descriptor)
 
 
+def hands_over_images(library):
+    """Images have the memory in which they were made, also where that is in several pieces; who is given one may do with it
+    what it does with its own."""
+    images, numpy = heap_library_cases.pillow, heap_library_cases.numpy  # noqa: F821
+    if images is None:
+        return
+    assert is_known(images), f"it is not known where Pillow {images.__version__} has pixels"  # noqa: F821
+    heap, base, dice = heap_of(ctypes.PyDLL(library)), PLAN, numpy.random.default_rng(2)  # noqa: F821
+
+    def are_in_segment(pieces):
+        return all(base <= at < base + SEGMENT_BYTES for at, _ in pieces)  # noqa: F821
+
+    def hand(make, stays=True):
+        nonlocal base
+        base += 2 * SEGMENT_BYTES  # noqa: F821
+
+        def made():
+            image = make()
+            image.info["of"] = [image.info, 7]
+            pieces, _ = pieces_of(image)  # noqa: F821
+            assert stays == are_in_segment(pieces), "pixels are made where they can be handed over"
+            return [image, image], image.mode, image.tobytes(), pieces if stays else None
+
+        def goes_on(value):
+            value[0].paste(value[0].rotate(180))
+            del value[1]
+
+        transferred(heap, base, made, uses, goes_on, takes_large=True)
+
+    def uses(value, mode, expected, places, reached):
+        image, pieces = value[0], pieces_of(value[0])[0]  # noqa: F821
+        assert image is value[1] and image.info["of"] == [image.info, 7] and image.mode == mode
+        assert image.tobytes() == expected and not image.readonly
+        assert are_in_segment(pieces) and places in (None, pieces), "pixels are used where they were mapped"
+        # It is changed in all ways, handed on, copied and ended.
+        image.load()[0, 0] = image.getpixel((1, 1))
+        image.putpixel((1, 0), image.getpixel((1, 1)))
+        image.paste(image.crop((0, 0, 2, 2)), (0, 2))
+        assert pickle.loads(pickle.dumps(image)).tobytes() == image.tobytes() != expected
+        assert image.copy().tobytes() == image.tobytes() and not are_in_segment(pieces_of(image.copy())[0])  # noqa: F821
+        value.clear()
+
+    def colours(width, height):
+        return images.fromarray(dice.integers(0, 256, (height, width, 3), dtype=numpy.uint8))
+
+    early = colours(300, 400)
+    # What Pillow keeps of what it was asked for, is not to be in a segment.
+    early.convert("L").convert("I;16").tobytes()
+    early.copy().paste(early.rotate(180))
+    hand(lambda: colours(300, 400))
+    # One line of it is as long as the table of its lines; and three pieces.
+    hand(lambda: colours(2, 9000))
+    hand(lambda: colours(4000, 2500))
+    for mode in ("L", "I;16", "F", "CMYK", "LA"):
+        hand(lambda mode=mode: colours(400, 300).convert("L").convert(mode))
+    hand(lambda: colours(200, 200).resize((500, 500)).rotate(90, expand=True))
+    # Made before, or too small to be made there: copied, and used where the copy was mapped.
+    hand(lambda: early, stays=False)
+    hand(lambda: colours(100, 100), stays=False)
+    # Of what is another one's, and upside down, of which nothing is known.
+    pixels = dice.integers(0, 256, 300 * 400 * 4, dtype=numpy.uint8).tobytes()
+    hand(lambda: images.frombuffer("RGBA", (300, 400), pixels, "raw", "RGBA", 0, 1).copy())
+    upside_down = images.frombuffer("RGBA", (300, 400), pixels, "raw", "RGBA", 0, -1)
+    assert pieces_of(upside_down)[0] == [] and pickle.loads(pickled([upside_down])).tobytes() == upside_down.tobytes()  # noqa: F821
+    # What was mapped is lent once, as it is, and to nobody else.
+    pairs = (PixelPair * 1)((base, 1 << 16))  # noqa: F821
+    assert heap.core.pixels_lend(pairs, 1) == 0, "what nobody has mapped"
+
+
 def looks_at_words(library):
     """A word that is the address of anything but what is handed over, or never changes, is a reason not to."""
     lightgbm = heap_library_cases.lightgbm  # noqa: F821
@@ -236,4 +305,4 @@ def minds_threads(library):
     transferred(heap, PLAN, made, says, lambda model: (is_over.set(), other.join()))  # noqa: F821
 
 
-MODEL_CHECKS = hands_over_models, hands_over_trees, looks_at_words, minds_threads
+MODEL_CHECKS = hands_over_images, hands_over_models, hands_over_trees, looks_at_words, minds_threads

@@ -337,21 +337,22 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Pr
         followers, memory_bytes = followers_in(arguments.pop()) if lent & WITH_FOLLOWERS else ((), 0)  # noqa: F821 - of followers.py
         if lent & WITH_OUTBOX:  # noqa: F821 - of shared.py
             self.lend(None if lent & WITH_KEPT else taken(self.channel.descriptors), base)  # noqa: F821
-        result = self.serve_call(turn, self.apply, arguments, memory_bytes if followers else None)
+        result, is_followed = self.serve_call(turn, self.apply, arguments, memory_bytes if followers else None)
         for place, follower in enumerate(followers, 1):
-            if result is None:
+            if not is_followed:
                 break
             arguments, is_last = None, place == len(followers)
-            result = self.follow(follower, result, base, None if is_last else memory_bytes)
+            result, is_followed = self.follow(follower, result, base, None if is_last else memory_bytes)
         if lent:
             # Whoever waits for the answer, and has been woken on this processor, comes before what is only to be tidied up.
             os.sched_yield()
+            self.leave_as_it_is()
         # What it was given ends with the call, and what it gave.
         arguments = result = None
         self.tidy_up()
 
     def serve_call(self, turn, apply, arguments, memory_bytes):
-        """Serves a call, and gives its result if it is followed by another one, which is known where the instance's memory
+        """Serves a call, and gives its result and whether it is followed by another one, which may be where the instance's memory
         is told."""
         self.log_left, self.turn = self.log_max, turn
         self.may_be_long(memory_bytes is not None)
@@ -360,13 +361,14 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Pr
             result = apply(*arguments)
         except BaseException as error:
             self.has_ended()
-            return self.raised(turn, error)
+            self.raised(turn, error)
+            return None, False
         self.has_ended()
         is_followed = memory_bytes is not None and self.may_be_followed(result, memory_bytes)
         if memory_bytes is not None and not is_followed:
             self.channel.hold(ALONE, turn)
         self.answer(turn, result)
-        return result if is_followed else None
+        return result, is_followed
 
     def has_ended(self):
         self.callees.end()
@@ -381,11 +383,14 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Pr
         if self.outbox is not None:
             self.let_go()
         if self.heap and self.heap.end():
-            # Another one is soon there, and is given what came here meanwhile.
-            self.channel.send(LEAVING, OUTSIDE)
-            os._exit(0)
+            self.leave()
         # What threads print between two calls is of no call.
         self.log_left, self.turn = min(self.log_left, BETWEEN_CALLS_BYTES), OUTSIDE
+
+    def leave(self):
+        """Another instance is soon there, and is given what came here meanwhile."""
+        self.channel.send(LEAVING, OUTSIDE)
+        os._exit(0)
 
     def answer(self, turn, result, lost=0):
         """Answers a call; so many bytes of its result were lost, for it is too long."""

@@ -70,7 +70,7 @@ pub use functions::{
 };
 pub use invocation::{LineCall, LineEnd, LineOffer};
 pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};
-pub use nested::{NestedCall, NestedCalls, NestedEnd, NestedRequest};
+pub use nested::{NestedCall, NestedCalls, NestedEnd, NestedRequest, is_order};
 pub use options::Options;
 pub use router::{Gateway, router};
 pub use tenants::Quota;

@@ -222,14 +222,21 @@ impl Caller {
     }
 }
 
+/// With this a workflow's orders to its run begin, and no function's name does.
+const ORDER: char = '@';
+
+/// Whether a call of this name is for the run that the caller is, and of no function.
+pub fn is_order(function: &str) -> bool {
+    function.starts_with(ORDER)
+}
+
 async fn make(shared: &Arc<Shared>, request: NestedRequest) -> NestedEnd {
     let caller = match Caller::read(&request.caller_head) {
         Ok(caller) => caller,
         Err(problem) => return NestedEnd::refused(&problem, ""),
     };
     let id = caller.id();
-    // No function's name begins so: it is for the run that the caller is.
-    if let Some(word) = request.function.strip_prefix('@') {
+    if let Some(word) = request.function.strip_prefix(ORDER) {
         // Whoever serves a line says itself for whom it does.
         if request.on_line.is_some() {
             return NestedEnd::refused(&foreign(), &id.0);

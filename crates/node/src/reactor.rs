@@ -15,7 +15,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::loops::Loops;
-pub(crate) use vigil::Traffic;
+pub(crate) use vigil::{Asked, Traffic};
 use vigil::{Moment, Vigil};
 
 /// The event loops, as instances need them.

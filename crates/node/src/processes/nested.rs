@@ -16,7 +16,7 @@ use store::Store;
 use super::lines::Opening;
 use super::{Application, Processes, reports};
 use crate::feeds::Feed;
-use crate::reactor::Traffic;
+use crate::reactor::{Asked, Traffic};
 
 /// Where the head of a request stands in an application of a function.
 const HEAD_INDEX: usize = super::REQUEST_INDEX + 1;
@@ -86,19 +86,19 @@ impl Caller {
     }
 }
 
-/// A call of a function by a function, for as long as somebody waits for it.
-struct Asking(Arc<Traffic>);
+/// A call of a function by a function, or of a run by its workflow, for as long as somebody waits for it.
+struct Asking(Arc<Traffic>, Asked);
 
 impl Asking {
-    fn begin(traffic: Arc<Traffic>) -> Self {
-        traffic.asks();
-        Self(traffic)
+    fn begin(traffic: Arc<Traffic>, asked: Asked) -> Self {
+        traffic.asks(asked);
+        Self(traffic, asked)
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        self.0.is_told();
+        self.0.is_told(self.1);
     }
 }
 
@@ -194,7 +194,8 @@ impl Asks<'_> {
     fn begin(self, nested: NestedCall, asker: Asker, deadline: Instant, answered: Answered) -> Box<dyn Send> {
         let counted = self.processes.upgrade().map(|processes| {
             processes.waits_for_others(self.procedure);
-            Asking::begin(Arc::clone(&processes.options.traffic))
+            let asked = if gateway::is_order(&nested.function) { Asked::Run } else { Asked::Function };
+            Asking::begin(Arc::clone(&processes.options.traffic), asked)
         });
         let NestedCall { function, content_type, body, line } = nested;
         let Asker { head: caller_head, on_line, root_head } = asker;

@@ -38,6 +38,14 @@ const RESPITE_NS: u64 = 10_000_000;
 /// Where there are more lines than this they are not looked at.
 const LINES_MAX: usize = 16;
 
+/// Whom an application waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Function,
+    /// The run that it is.
+    Run,
+}
+
 /// What is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
@@ -45,6 +53,8 @@ pub(crate) struct Traffic {
     applications: AtomicUsize,
     /// Calls of functions by functions; most are among the applications.
     nested: AtomicUsize,
+    /// Workflows among the applications that wait for what their runs have.
+    of_runs: AtomicUsize,
     /// How many lines there are, and which.
     lines_count: AtomicUsize,
     lines: Mutex<Vec<Arc<Line>>>,
@@ -59,12 +69,19 @@ impl Traffic {
         self.applications.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn asks(&self) {
-        self.nested.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn asks(&self, asked: Asked) {
+        self.of(asked).fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_told(&self) {
-        self.nested.fetch_sub(1, Ordering::Relaxed);
+    pub(crate) fn is_told(&self, asked: Asked) {
+        self.of(asked).fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn of(&self, asked: Asked) -> &AtomicUsize {
+        match asked {
+            Asked::Function => &self.nested,
+            Asked::Run => &self.of_runs,
+        }
     }
 
     /// There is a line more.
@@ -90,12 +107,13 @@ impl Traffic {
     }
 
     /// Whether all that is under way are calls that one request has led to, and
-    /// there are any.
+    /// there are any. Steps of a run are no calls: who has made a value tidies up when it has answered, on a processor
+    /// that the next one then has to wait for if the loop has the other.
     pub(super) fn is_one_chain(&self) -> bool {
-        let nested = self.nested.load(Ordering::Relaxed);
+        let (nested, of_runs) = (self.nested.load(Ordering::Relaxed), self.of_runs.load(Ordering::Relaxed));
         let (applications, lines) =
             (self.applications.load(Ordering::Relaxed), self.lines_count.load(Ordering::Relaxed));
-        nested + lines > 0 && applications > 0 && applications <= nested + 1
+        nested + lines > 0 && applications > 0 && applications <= nested + of_runs + 1
     }
 }
 
@@ -175,7 +193,7 @@ mod tests {
     fn chain() -> Traffic {
         let traffic = Traffic::default();
         traffic.comes();
-        traffic.asks();
+        traffic.asks(Asked::Function);
         traffic.comes();
         traffic
     }
@@ -203,9 +221,24 @@ mod tests {
         assert!(!vigil.event(at(100), &traffic));
         traffic.goes();
         assert!(vigil.event(at(110), &traffic));
-        traffic.is_told();
+        traffic.is_told(Asked::Function);
         traffic.goes();
         assert!(!vigil.goes_on(at(120), &traffic), "nobody waits for another function any more");
+    }
+
+    #[test]
+    fn it_sleeps_between_the_steps_of_a_run_and_not_where_a_step_calls_functions() {
+        let (mut vigil, traffic) = (Vigil::default(), Traffic::default());
+        traffic.comes();
+        traffic.asks(Asked::Run);
+        traffic.comes();
+        vigil.event(at(0), &traffic);
+        assert!(!vigil.event(at(80), &traffic), "a workflow waits for its step");
+        traffic.asks(Asked::Function);
+        traffic.comes();
+        assert!(vigil.event(at(100), &traffic), "which waits for a function");
+        traffic.is_told(Asked::Run);
+        assert!(!vigil.goes_on(at(110), &traffic), "the workflow does something else beside it");
     }
 
     #[test]

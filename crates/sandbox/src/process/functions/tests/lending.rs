@@ -114,6 +114,36 @@ fn nothing_is_written_to_or_closed_that_has_got_the_number_of_what_was_lent() {
 }
 
 #[test]
+fn who_waits_for_a_value_comes_before_what_its_maker_has_still_to_do() {
+    let source = LENT.replace(
+        "    return file\n",
+        "    if told == 'told':\n        return repr([*apply.seen, instance.heap.is_held, apply.box() is None, gc.isenabled(), len(signal.pthread_sigmask(0, []))]).encode()\n\
+         \x20   class Box(list):\n        pass\n\
+         \x20   box, yields = Box([['x' * 900 + str(number) for number in range(1000)]]), os.sched_yield\n\
+         \x20   apply.box, apply.seen = weakref.ref(box), []\n\
+         \x20   def yielding():\n        apply.seen.append((instance.heap.is_held, apply.box() is not None))\n        os.sched_yield = yields\n\
+         \x20   os.sched_yield = yielding\n\
+         \x20   if told == 'threads':\n        threading.Thread(target=time.sleep, args=(0.2,), daemon=True).start()\n\
+         \x20   return hand_over(box)\n",
+    );
+    let source = source.replacen("import os", "import gc, signal, threading, weakref, os", 1);
+    let (world, id) = World::lending_to(&source, true);
+    let says =
+        |told: &str| String::from_utf8(world.invoke(id, &source, &[told.as_bytes()]).unwrap()).unwrap();
+    let hands = || world.sent(id, &source, "hand").recv_timeout(SOON).unwrap().unwrap();
+    assert!(hands().result.is_ok());
+    assert_eq!(
+        says("told"),
+        "[(True, True), False, True, True, 0]",
+        "it is as it is, and has ended, only when others had the processor"
+    );
+    // Whoever may still write to it must not, before anybody has it.
+    let mapped = world.sent(id, &source, "threads").recv_timeout(SOON).unwrap().unwrap();
+    assert!(mapped.result.is_ok());
+    assert_eq!(says("told"), "[(False, True), False, True, True, 0]");
+}
+
+#[test]
 fn few_addresses_are_not_for_those_who_wait() {
     let plan = Plan::new(1 << 30);
     let world = World::uncontained(FunctionsOptions { values: Some(plan.clone()), ..watched() });
