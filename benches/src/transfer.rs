@@ -54,7 +54,7 @@ const fn column(name: &'static str, rounds: usize, meaning: &'static str) -> Kin
     Kind { name, rounds, meaning, is_for_arrow: true }
 }
 
-const KINDS: [Kind; 25] = [
+const KINDS: [Kind; 26] = [
     value("int", 25, "a number"),
     value("dict_small", 25, "nested dicts of 12 trades"),
     value("str_13mb", 11, "a text of 13 MB"),
@@ -67,6 +67,7 @@ const KINDS: [Kind; 25] = [
     column("frame_3mb", 15, "a frame of 3.5 MB, two of its six columns strings"),
     column("frame_500mb", 5, "the same of 500 MB"),
     value("image", 15, "an image of PIL, 1024 by 1024, RGB"),
+    value("photo", 7, "a photograph of 12 million pixels, opened from a JPEG"),
     value("lightgbm", 7, "a model of LightGBM, 200 trees"),
     value("forest", 7, "a forest of scikit-learn, 100 trees"),
     column("ints_1024", 25, "a list of numbers, 1 KiB in memory"),

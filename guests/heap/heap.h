@@ -145,10 +145,15 @@ EXPORTED size_t arenas_kept(void);
 
 /* Has objects made in segments, and what is mapped never freed. */
 EXPORTED int heap_adopt(void);
-/* Has large arrays made in segments, and arrays copied: NumPy's table of functions, the type
- * of arrays, and where in a type of elements their size is. ENOSYS for one that knows no such thing. */
 /* A large piece of the segment that is being filled, in huge pages if nothing was there yet; NULL if there is none. */
 void *large_taken(size_t size, int is_zero);
+/* For Python: what Pillow makes of these arguments, an image with those pixels, which are in segments of others: the next pieces of memory
+ * that it takes are these, one after the other, as far as they are of these sizes. None if not all of them were taken; NULL with an exception.
+ * Nothing of Python's own is to run in `make`, for it might take them. */
+struct pixels;
+EXPORTED Object *pixels_image(Object *make, Object *arguments, const struct pixels *pieces, size_t count);
+/* Has large arrays made in segments, and arrays copied: NumPy's table of functions, the type
+ * of arrays, and where in a type of elements their size is. ENOSYS for one that knows no such thing. */
 EXPORTED int heap_adopt_arrays(Object *functions, Object *type, size_t element_size_at);
 extern struct arrays {
     Type *type;

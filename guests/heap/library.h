@@ -39,17 +39,10 @@ EXPORTED int library_of_pixels(const char *path_end);
 
 /* What is shorter comes from where it came before. */
 #define PIXELS_MIN (64ul << 10)
-/* Pieces that one image is made of. */
-#define PIXELS_LENT_MAX 256
 struct pixels {
     uintptr_t at;
     size_t size;
 };
-/* Has the next pieces that such a library takes in this thread be these, which are in segments of others, one after the other if they are
- * of these sizes. 0 if they are not, or too many. */
-EXPORTED int pixels_lend(const struct pixels *pieces, size_t count);
-/* Whether all of them were taken; those that were not are lent no more. */
-EXPORTED int pixels_lent(void);
 void *pixels_malloc(size_t size);
 void *pixels_calloc(size_t count, size_t size);
 void *pixels_realloc(void *at, size_t size);

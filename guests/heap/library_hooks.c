@@ -353,8 +353,9 @@ static int put(const struct library *library, uintptr_t slot, void *ours)
     return was_constant && mprotect((void *)page, PAGE, PROT_READ) < 0 ? -errno : 0;
 }
 
-/* Has a library call ours; how often it calls what takes memory, or frees it. */
-static int redirect(const struct library *library, const struct dynamic *dynamic, enum mode mode)
+/* Does something with each place where a library has the address of a function that is ours, until that fails; how many there are. */
+static int each_place(const struct library *library, const struct dynamic *dynamic, enum mode mode,
+                      int (*act)(const struct library *, uintptr_t, unsigned, void *))
 {
     int found = 0;
     for (int table = 0; table < 2; table++)
@@ -364,15 +365,32 @@ static int redirect(const struct library *library, const struct dynamic *dynamic
             if (kind != CALLS && kind != REFERS && kind != HAS)
                 continue;
             void *ours = ours_for(dynamic->names + dynamic->symbols[ELF64_R_SYM(one->r_info)].st_name, mode);
-            /* It has the function among its data, and nobody knows what becomes of that. */
-            if (ours && kind == HAS)
-                return -ENOSYS;
-            int done = ours ? put(library, library->base + one->r_offset, ours) : 0;
+            int done = ours ? act(library, library->base + one->r_offset, kind, ours) : 0;
             if (done < 0)
                 return done;
             found += ours != NULL;
         }
     return found;
+}
+
+/* It may have the function among its data, and nobody knows what becomes of that. */
+static int is_called(const struct library *library, uintptr_t slot, unsigned kind, void *ours)
+{
+    (void)library, (void)slot, (void)ours;
+    return kind == HAS ? -ENOSYS : 0;
+}
+
+static int put_ours(const struct library *library, uintptr_t slot, unsigned kind, void *ours)
+{
+    (void)kind;
+    return put(library, slot, ours);
+}
+
+/* Has a library call ours, for all that takes memory or frees it, or for none; how often it calls that. */
+static int redirect(const struct library *library, const struct dynamic *dynamic, enum mode mode)
+{
+    int done = each_place(library, dynamic, mode, is_called);
+    return done < 0 ? done : each_place(library, dynamic, mode, put_ours);
 }
 
 static int adopt(const char *path_end, enum mode mode)

@@ -12,34 +12,37 @@
 #include <string.h>
 
 /* Where the next pieces of this thread's are to be. */
-static __thread struct pixels lent[PIXELS_LENT_MAX];
+static __thread const struct pixels *lent;
 static __thread size_t lent_count, lent_next;
-
-int pixels_lend(const struct pixels *pieces, size_t count)
-{
-    lent_count = lent_next = 0;
-    if (count > PIXELS_LENT_MAX)
-        return 0;
-    for (size_t index = 0; index < count; index++)
-        if (pieces[index].size > segment_mapped(pieces[index].at))
-            return 0;
-    memcpy(lent, pieces, count * sizeof *pieces);
-    lent_count = count;
-    return 1;
-}
-
-int pixels_lent(void)
-{
-    int are_taken = lent_next == lent_count;
-    lent_count = lent_next = 0;
-    return are_taken;
-}
 
 static void *lent_piece(size_t size)
 {
     if (lent_next == lent_count || lent[lent_next].size != size)
         return NULL;
     return (void *)lent[lent_next++].at;
+}
+
+static Object *none(void)
+{
+    Py_IncRef(&_Py_NoneStruct);
+    return &_Py_NoneStruct;
+}
+
+Object *pixels_image(Object *make, Object *arguments, const struct pixels *pieces, size_t count)
+{
+    for (size_t index = 0; index < count; index++)
+        if (pieces[index].size > segment_mapped(pieces[index].at))
+            return none();
+    lent = pieces;
+    lent_count = count;
+    lent_next = 0;
+    Object *image = PyObject_CallObject(make, arguments);
+    int are_taken = lent_next == count;
+    lent_count = lent_next = 0;
+    if (!image || are_taken)
+        return image;
+    Py_DecRef(image);
+    return none();
 }
 
 void *pixels_malloc(size_t size)
@@ -67,14 +70,16 @@ void pixels_free(void *at)
         free(at);
 }
 
+/* What is lent is for new pieces: here the old ones would be copied over it. */
 void *pixels_realloc(void *at, size_t size)
 {
     if (!in_plan((uintptr_t)at))
-        return at ? realloc(at, size) : pixels_malloc(size);
+        return realloc(at, size);
     size_t own = segment_piece(at), length = own ? own : segment_mapped((uintptr_t)at);
     if (size && size <= own && size >= own / 2)
         return at;
-    void *other = size ? pixels_malloc(size) : NULL;
+    void *other = size >= PIXELS_MIN ? large_taken(size, 0) : NULL;
+    other = other || !size ? other : malloc(size);
     if (other)
         memcpy(other, at, size < length ? size : length);
     if (other || !size)

@@ -101,6 +101,7 @@ int PyList_Append(Object *, Object *);
 ssize_t PyList_Size(Object *);
 Object *PyList_GetItem(Object *, ssize_t);
 int PyList_SetItem(Object *, ssize_t, Object *);
+Object *PyObject_CallObject(Object *, Object *);
 Object *PyTuple_New(ssize_t);
 ssize_t PyTuple_Size(Object *);
 Object *PyTuple_GetItem(Object *, ssize_t);

@@ -578,7 +578,7 @@ int segment_hold(void)
     pthread_mutex_lock(&lock);
     sigset_t all;
     sigfillset(&all);
-    is_held = current >= 0 && pthread_sigmask(SIG_SETMASK, &all, &signals_before) == 0;
+    is_held = current >= 0 && is_there(&segments[current].file) && pthread_sigmask(SIG_SETMASK, &all, &signals_before) == 0;
     int done = is_held;
     pthread_mutex_unlock(&lock);
     return done;

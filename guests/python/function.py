@@ -424,7 +424,7 @@ def answered_with(name, status, kind, body):
 def install_sinew():
     """The module `sinew`, for functions to import."""
     module = type(sys)("sinew", "What a function may ask of the node that it runs on.")
-    for member in (call, call_async, CallError, function, workflow, Function, Step, StepError, isolated, result_at, sent, image_at, image_has, booster_at, booster_has,
+    for member in (call, call_async, CallError, function, workflow, Function, Step, StepError, isolated, result_at, sent, image_at, image_has, opened_at, opened_has, booster_at, booster_has,
                    tree_at):  # fmt: skip
         setattr(module, member.__name__, member)
         # As it is known to whoever reads what has it in it.

@@ -66,7 +66,7 @@ class Function:
         libraries = types.ModuleType("libraries")
         for name in ("images.py", "models.py"):
             exec((HERE / name).read_text(), libraries.__dict__)
-        for name in ("reducing", "image_at", "image_has", "booster_at", "booster_has", "tree_at"):
+        for name in ("reducing", "image_at", "image_has", "opened_at", "opened_has", "booster_at", "booster_has", "tree_at"):
             setattr(module, name, getattr(libraries, name))
         # And pieces of a body, of which None has to be waited for.
         self.coming, self.body_waits, self.on_left = [], 0, []

@@ -39,10 +39,11 @@ class TooLong(Exception):
 
 
 class Handed:
-    """A result that is in the segment of its call. Whoever takes it need not wait until the original has ended."""
+    """A result that is in the segment of its call. Whoever takes it need not wait until the original has ended, nor what the call
+    was given: code of the function's may run at the end of that, which must not find what others have."""
 
     def __init__(self, length, box):
-        self.length, self.box = length, box
+        self.length, self.box, self.others = length, box, None
 
 
 class Unmappable(OSError):
@@ -459,6 +460,7 @@ class HandsOver:
     def offer(self, module):
         """What the steps of workflows use of it (`workflow.py`)."""
         module.reducing, module.image_at, module.image_has = reducing, image_at, image_has  # noqa: F821 - of images.py
+        module.opened_at, module.opened_has = opened_at, opened_has  # noqa: F821
         module.booster_at, module.booster_has, module.tree_at = booster_at, booster_has, tree_at  # noqa: F821 - of models.py
         module.share, module.hand_over, module.tell_phases = self.share, self.hand_over, self.tell_phases
 
@@ -487,7 +489,9 @@ class HandsOver:
         if not isinstance(length, int):
             return length
         self.is_filled = True
-        if not self.heap.hold() and not self.is_closed():
+        # Streams of the function's own are flushed before the answer, and whoever traces it is told of all that runs.
+        runs_others = not self.prints_itself() or sys.gettrace() or sys.getprofile()  # noqa: F821
+        if (runs_others or not self.heap.hold()) and not self.is_closed():
             return None
         return Handed(length, box)
 

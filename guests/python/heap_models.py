@@ -182,6 +182,9 @@ def hands_over_trees(library):
     os.close(descriptor)
 
 
+FORMS = ["JPEG", "PNG", "BMP", "TIFF", "PPM"]
+
+
 def hands_over_images(library):
     """Images have the memory in which they were made, also where that is in several pieces; who is given one may do with it
     what it does with its own."""
@@ -192,45 +195,64 @@ def hands_over_images(library):
     heap, base, dice = heap_of(ctypes.PyDLL(library)), PLAN, numpy.random.default_rng(2)  # noqa: F821
 
     def are_in_segment(pieces):
-        return all(base <= at < base + SEGMENT_BYTES for at, _ in pieces)  # noqa: F821
+        return bool(pieces) and all(base <= at < base + SEGMENT_BYTES for at, _ in pieces)  # noqa: F821
 
-    def hand(make, stays=True):
+    def hand(make, stays=True, otherwise=None):
+        """Hands one over; whoever is given it does `otherwise` after the first time, and then cannot have the pixels as they are."""
         nonlocal base
         base += 2 * SEGMENT_BYTES  # noqa: F821
 
         def made():
             image = make()
+            image.load()
             image.info["of"] = [image.info, 7]
             pieces, _ = pieces_of(image)  # noqa: F821
             assert stays == are_in_segment(pieces), "pixels are made where they can be handed over"
-            return [image, image], image.mode, image.tobytes(), pieces if stays else None
+            told = type(image), image.mode, image.tobytes(), vars(pickle.loads(pickle.dumps(image))).keys()
+            return [image, image], [*told[:-1], sorted(told[-1])], pieces if stays else None
 
         def goes_on(value):
             value[0].paste(value[0].rotate(180))
             del value[1]
 
-        transferred(heap, base, made, uses, goes_on, takes_large=True)
+        def used(*arguments):
+            uses(*arguments, is_copy=uses.are_otherwise)
+            if otherwise:
+                uses.are_otherwise = True
+                otherwise()
+            # Its memory may be kept from now on.
+            arguments[0].clear()
 
-    def uses(value, mode, expected, places, reached):
-        image, pieces = value[0], pieces_of(value[0])[0]  # noqa: F821
-        assert image is value[1] and image.info["of"] == [image.info, 7] and image.mode == mode
-        assert image.tobytes() == expected and not image.readonly
-        assert are_in_segment(pieces) and places in (None, pieces), "pixels are used where they were mapped"
+        transferred(heap, base, made, used, goes_on, takes_large=True)
+
+    def uses(value, told, places, reached, is_copy):
+        image, pieces, expected = value[0], pieces_of(value[0])[0], told[2]  # noqa: F821
+        assert image is value[1] and image.info["of"] == [image.info, 7] and not image.readonly
+        assert [type(image), image.mode, image.tobytes(), sorted(vars(image))] == told
+        assert are_in_segment(pieces) == (not is_copy) and (is_copy or places in (None, pieces)), "pixels are used where they were mapped"
         # It is changed in all ways, handed on, copied and ended.
         image.load()[0, 0] = image.getpixel((1, 1))
         image.putpixel((1, 0), image.getpixel((1, 1)))
         image.paste(image.crop((0, 0, 2, 2)), (0, 2))
         assert pickle.loads(pickle.dumps(image)).tobytes() == image.tobytes() != expected
-        assert image.copy().tobytes() == image.tobytes() and not are_in_segment(pieces_of(image.copy())[0])  # noqa: F821
-        value.clear()
+        assert image.copy().tobytes() == image.tobytes() and (is_copy or not are_in_segment(pieces_of(image.copy())[0]))  # noqa: F821
+        value[1:] = []
+
+    uses.are_otherwise = False
 
     def colours(width, height):
         return images.fromarray(dice.integers(0, 256, (height, width, 3), dtype=numpy.uint8))
+
+    def opened(form):
+        file = io.BytesIO()  # noqa: F821
+        colours(300, 200).save(file, form)
+        return images.open(io.BytesIO(file.getvalue()))  # noqa: F821
 
     early = colours(300, 400)
     # What Pillow keeps of what it was asked for, is not to be in a segment.
     early.convert("L").convert("I;16").tobytes()
     early.copy().paste(early.rotate(180))
+    assert [opened(form).load() and form for form in FORMS] == FORMS
     hand(lambda: colours(300, 400))
     # One line of it is as long as the table of its lines; and three pieces.
     hand(lambda: colours(2, 9000))
@@ -238,6 +260,8 @@ def hands_over_images(library):
     for mode in ("L", "I;16", "F", "CMYK", "LA"):
         hand(lambda mode=mode: colours(400, 300).convert("L").convert(mode))
     hand(lambda: colours(200, 200).resize((500, 500)).rotate(90, expand=True))
+    for form in FORMS:
+        hand(lambda form=form: opened(form))
     # Made before, or too small to be made there: copied, and used where the copy was mapped.
     hand(lambda: early, stays=False)
     hand(lambda: colours(100, 100), stays=False)
@@ -246,9 +270,32 @@ def hands_over_images(library):
     hand(lambda: images.frombuffer("RGBA", (300, 400), pixels, "raw", "RGBA", 0, 1).copy())
     upside_down = images.frombuffer("RGBA", (300, 400), pixels, "raw", "RGBA", 0, -1)
     assert pieces_of(upside_down)[0] == [] and pickle.loads(pickled([upside_down])).tobytes() == upside_down.tobytes()  # noqa: F821
-    # What was mapped is lent once, as it is, and to nobody else.
-    pairs = (PixelPair * 1)((base, 1 << 16))  # noqa: F821
-    assert heap.core.pixels_lend(pairs, 1) == 0, "what nobody has mapped"
+    # Where Pillow is told to have its memory otherwise, or keeps that for its next images, an image is a copy.
+    core = images.core
+    for set_otherwise in (lambda: core.set_block_size(1 << 16), lambda: core.set_alignment(64), lambda: core.set_blocks_max(9)):
+        hand(lambda: colours(300, 400), otherwise=set_otherwise)
+        hand(lambda: images.frombuffer("RGBA", (300, 400), pixels, "raw", "RGBA", 0, 1), stays=False, otherwise=set_otherwise)
+    # What a pickle that is sent has of an image lives as long as that, also if nobody else has the image.
+    made, target, buffers = [], io.BytesIO(), []  # noqa: F821
+
+    class Late:
+        def __reduce__(self):
+            made.append(colours(300, 400))
+            return tuple, ([made[0]],)
+
+    reducing(pickle.Pickler(target, 5, buffer_callback=buffers.append)).dump(Late())  # noqa: F821
+    expected, views = made.pop().tobytes(), [buffer.raw() for buffer in buffers]
+    del buffers
+    others = [colours(300, 400) for _ in range(9)]
+    assert pickle.loads(target.getvalue(), buffers=views)[0].tobytes() == expected and len(others) == 9
+    # So it is if it was sent, as earlier versions did; and if Pillow asks for other pieces than it was lent, or there are none.
+    assert image_at("RGBA", (300, 400), pickle.PickleBuffer(pixels)).tobytes() == pixels  # noqa: F821
+    assert image_at("RGBA", (300, 400), pixels[:4000], pixels[4000:]).tobytes() == pixels  # noqa: F821
+    assert made_of(core, "L", (64, 64), [(PROBE_BASE, 4096)]) is not None  # noqa: F821
+    for mode, size, pieces in (("L", (64, 65), [(PROBE_BASE, 4096)]), ("L", (64, 64), [(PROBE_BASE, 4095)]), ("L", (64, 64), [(PROBE_BASE, 4096)] * 2),  # noqa: F821
+                               ("L", (64, 64), [(base, 4096)]), ("L", (64, 64), [(PROBE_BASE - 4096, 4096)])):  # fmt: skip # noqa: F821
+        assert made_of(core, mode, size, pieces) is None, (mode, size, pieces)  # noqa: F821
+    assert not any(PROBE_BASE <= at < PROBE_BASE + PROBE_BYTES for at, _ in pieces_of(images.new("L", (64, 64)))[0]), "lent for one image only"  # noqa: F821
 
 
 def looks_at_words(library):

@@ -40,7 +40,8 @@ for name in ("images.py", "models.py", "heap.py", "heap_models.py"):
     with open(os.path.join(HERE, name), encoding="utf-8") as source:
         exec(compile(source.read(), name, "exec"))
 # Pickles find it there.
-sys.modules["sinew"] = types.SimpleNamespace(image_at=image_at, image_has=image_has, booster_at=booster_at, booster_has=booster_has, tree_at=tree_at)  # noqa: F821
+OFFERED = image_at, image_has, opened_at, opened_has, booster_at, booster_has, tree_at  # noqa: F821
+sys.modules["sinew"] = types.SimpleNamespace(**{one.__name__: one for one in OFFERED})
 
 SEGMENT_BYTES = 1 << 30
 # A batch of transfers has its own processes, and the same addresses as any other.

@@ -16,6 +16,8 @@ PIXELS = {
 }  # fmt: skip
 # What is shorter is not worth it.
 PIXELS_BYTES_MIN = 4096
+# Earlier ones pickle themselves.
+PILLOW_MIN = 10, 2
 # Where Pillow has the size of an image, and the table of its lines: from version 13 on, and before.
 LAYOUTS = (16, 48), (20, 56)
 # Lines lie one behind the other in pieces of at most so many bytes.
@@ -32,36 +34,54 @@ class PixelPair(ctypes.Structure):
 
 
 class Pillow:
-    """What is known of the Pillow of this process: the layout of its images, once one was looked at, and whether its memory may come
-    from segments."""
+    """What is known of the Pillow of this process: the layout of its images, once one was looked at, whether it was tried to have its
+    memory come from segments, and whether its images may be made of pixels that were mapped."""
 
     core = images = layout = None
-    is_adopted = False
+    is_adopted = lends = False
 
 
 def use_pixels_of(core):
     """Has images be made where they can be handed over, and of pixels that were mapped."""
-    core.library_of_pixels.argtypes, core.pixels_lend.argtypes = [ctypes.c_char_p], [ctypes.c_void_p, ctypes.c_size_t]
+    core.library_of_pixels.argtypes = [ctypes.c_char_p]
+    core.pixels_image.argtypes = [ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_size_t]
+    core.pixels_image.restype = ctypes.py_object
     Pillow.core = core
 
 
 def adopt_pixels():
     """Pillow may be loaded at any time."""
-    library = getattr(sys.modules.get("PIL._imaging"), "__file__", None)
+    imaging = sys.modules.get("PIL._imaging")
+    library = getattr(imaging, "__file__", None)
     if Pillow.core and library and not Pillow.is_adopted:
         # It is not tried again if that cannot be.
         Pillow.is_adopted = True
-        Pillow.core.library_of_pixels("/".join(["", *library.rsplit("/", 2)[1:]]).encode())
+        done = Pillow.core.library_of_pixels("/".join(["", *library.rsplit("/", 2)[1:]]).encode())
+        Pillow.lends = done == 0 and lends_rightly(imaging)
+
+
+def lends_rightly(imaging):
+    """Whether a new image of this Pillow has what was there before: with the first page of what the template has mapped for itself."""
+    before = ctypes.string_at(PROBE_BASE, 4096)  # noqa: F821 - of heap.py
+    made = made_of(imaging, "L", (64, 64), [(PROBE_BASE, 4096)])  # noqa: F821
+    return made is not None and ctypes.string_at(PROBE_BASE, 4096) == before  # noqa: F821
+
+
+def made_of(imaging, mode, size, pieces):
+    """Pillow's own part of an image that has these pieces of mapped memory; None if it cannot be."""
+    return Pillow.core.pixels_image(imaging.new, (mode, size), (PixelPair * len(pieces))(*pieces), len(pieces))
 
 
 def lines_of(image, layout):
     """The table of an image's lines, as their addresses, and what it lives as long as; None if this is not its layout."""
-    capsule = image.im.ptr
+    # Not the capsule: before Pillow 11 that kept nothing alive.
+    owner = image.im
+    capsule = owner.ptr
     at = in_capsule(capsule, capsule_name(capsule))
     size_at, lines_at = layout
     if tuple((ctypes.c_int * 2).from_address(at + size_at)) != image.size:
         return None, None
-    return ctypes.POINTER(ctypes.c_size_t).from_address(at + lines_at), capsule
+    return ctypes.POINTER(ctypes.c_size_t).from_address(at + lines_at), owner
 
 
 def pieces_of(image):
@@ -83,6 +103,8 @@ def pieces_of(image):
 
 def layout_of(images):
     """Where this Pillow has what is looked at, as one of `LAYOUTS`; None if it is none of them."""
+    if tuple(map(int, images.__version__.split(".")[:2])) < PILLOW_MIN:
+        return None
     probe = images.frombytes("L", (3, 2), b"pixels")
     for layout in LAYOUTS:
         lines, owner = lines_of(probe, layout)
@@ -95,22 +117,38 @@ def layout_of(images):
 def is_known(images):
     """Whether it is known where this Pillow has pixels."""
     if Pillow.images is not images:
+        if not hasattr(images, "frombytes"):
+            # It is still being loaded.
+            return False
         try:
             Pillow.images, Pillow.layout = images, layout_of(images)
         except (AttributeError, ValueError, TypeError):
-            # An earlier one has no such capsule.
+            # A later one may be another.
             Pillow.layout = None
     return Pillow.layout is not None
 
 
+def pixels_of(image):
+    """The memory of an image as a pickle has it; nothing if it is better pickled in its own way."""
+    pieces, owner = pieces_of(image) if image.width * image.height >= PIXELS_BYTES_MIN else ([], None)
+    return [pickle.PickleBuffer(memory_at(*piece, owner)) for piece in pieces]
+
+
 def image_reduced(image):
     """How an image is pickled: by what `__getstate__` of Pillow has in it, with its memory in the place of bytes."""
-    if image.width * image.height < PIXELS_BYTES_MIN:
+    pixels = pixels_of(image)
+    return (image_at, (image.mode, image.size, *pixels), image.info, None, None, image_has) if pixels else image.__reduce_ex__(5)
+
+
+def opened_reduced(image):
+    """The same of one that a file was opened for: what its class has in its state besides."""
+    image.load()
+    pixels, kind = pixels_of(image), type(image)
+    if not pixels:
         return image.__reduce_ex__(5)
-    pieces, owner = pieces_of(image)
-    if not pieces:
-        return image.__reduce_ex__(5)
-    return image_at, (image.mode, image.size, *(pickle.PickleBuffer(memory_at(*piece, owner)) for piece in pieces)), image.info, None, None, image_has
+    like = kind.__new__(kind)
+    vars(like).update(vars(image), tobytes=bytes)
+    return opened_at, (kind, image.mode, image.size, *pixels), like.__getstate__(), None, None, opened_has
 
 
 def memory_at(at, length, owner=None):
@@ -129,22 +167,22 @@ def image_at(mode, size, *pieces):
         raise ValueError(f"an image of {size[0]} by {size[1]} pixels ({mode}) has not {length} bytes")
     if not is_known(Image):
         raise RuntimeError(f"an image cannot be made by Pillow {Image.__version__}, of which it is not known where it has pixels")
-    return image_of(Image, mode, size, views) or image_like(Image, mode, size, views)
+    if is_caching := Image.core.get_blocks_max() > 0:
+        # What it keeps for its next images may be mapped memory that an image had, and so these pixels.
+        Image.core.clear_cache()
+    image = None if is_caching else image_of(Image, mode, size, views)
+    return image_like(Image, mode, size, views) if image is None else image
 
 
 def image_of(images, mode, size, views):
     """The image whose memory these are; None if they are not another process's that are mapped here."""
     adopt_pixels()
-    if Pillow.core is None or any(view.readonly for view in views):
+    if not Pillow.lends or any(view.readonly for view in views):
         return None
     pieces = [(ctypes.addressof(ctypes.c_char.from_buffer(view)), view.nbytes) for view in views]
-    if not Pillow.core.pixels_lend((PixelPair * len(pieces))(*pieces), len(pieces)):
-        return None
-    try:
-        image = images.new(mode, size, None)
-    finally:
-        is_taken = Pillow.core.pixels_lent()
-    return image if is_taken and pieces_of(image)[0] == pieces else None
+    made = made_of(images.core, mode, size, pieces)
+    image = None if made is None else images.Image()._new(made)
+    return image if image is not None and pieces_of(image)[0] == pieces else None
 
 
 def image_like(images, mode, size, views):
@@ -152,13 +190,18 @@ def image_like(images, mode, size, views):
     image = images.new(mode, size, None)
     pieces, _ = pieces_of(image)
     if [length for _, length in pieces] != [view.nbytes for view in views]:
-        views, rest = [], memoryview(b"".join(views))
-        for _, length in pieces:
-            views.append(rest[:length])
-            rest = rest[length:]
+        # Its lines lie in other pieces, or each for itself.
+        (lines, _), (width, height) = lines_of(image, Pillow.layout), size
+        pieces = [(lines[line], width * PIXELS[mode]) for line in range(height)]
+        views = lines_in(memoryview(b"".join(views)), height)
     for piece, view in zip(pieces, views, strict=True):
         memoryview(memory_at(*piece)).cast("B")[:] = view
     return image
+
+
+def lines_in(memory, count):
+    length = memory.nbytes // count
+    return [memory[line * length : (line + 1) * length] for line in range(count)]
 
 
 def image_has(image, info):
@@ -166,8 +209,35 @@ def image_has(image, info):
     image.info = info
 
 
+def opened_at(kind, mode, size, *pieces):
+    """The same of a class of images that files are opened for."""
+    image = kind.__new__(kind)
+    image.im = image_at(mode, size, *pieces).im
+    return image
+
+
+def opened_has(image, state):
+    """What `__setstate__` of its class is given, but for the pixels, which it has."""
+    core_image, (info, mode, size, palette, _, *more) = image.im, state
+    image.__setstate__([info, mode, (0, 0), palette, b"", *more])
+    image.im, image._size = core_image, size
+
+
 # Found by pickles where every function has them.
-image_at.__module__ = image_has.__module__ = "sinew"
+for named in (image_at, image_has, opened_at, opened_has):
+    named.__module__ = "sinew"
+
+
+class Ways(dict):
+    """How objects are pickled, by their types, with those of images that files are opened for, of which there are many."""
+
+    def __missing__(self, kind):
+        files = sys.modules.get("PIL.ImageFile")
+        # What others have made of these may have more to it.
+        is_opened = files is not None and issubclass(kind, files.ImageFile) and kind.__module__.startswith("PIL.")
+        if not is_opened or kind.__reduce_ex__ is not object.__reduce_ex__ or kind.__reduce__ is not object.__reduce__:
+            raise KeyError(kind)
+        return opened_reduced
 
 
 def reducing(pickler, others=()):
@@ -177,7 +247,10 @@ def reducing(pickler, others=()):
     images = sys.modules.get("PIL.Image")
     kind = getattr(images, "Image", None)
     if kind is not None and is_known(images):
+        ways = Ways(ways)
         ways[kind] = image_reduced
     if ways:
-        pickler.dispatch_table = {**ways, **copyreg.dispatch_table}
+        for registered, way in copyreg.dispatch_table.items():
+            ways[registered] = way
+        pickler.dispatch_table = ways
     return pickler

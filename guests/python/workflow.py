@@ -481,7 +481,10 @@ def step_applied(function, name):
             if hasattr(box[0], "__await__"):
                 box[0] = awaited_here(box[0])
             marks.append(time.monotonic_ns())
-            return result_of(box, f"what {name} returned")
+            result = result_of(box, f"what {name} returned")
+            if hasattr(result, "others"):
+                result.others = positional, named, _results, _values
+            return result
         except BaseException as error:
             raise users_part(error)  # noqa: B904
         finally:

@@ -17,6 +17,7 @@ import lightgbm
 import numpy
 import pandas
 import PIL.Image
+import PIL.JpegImagePlugin
 import sklearn.ensemble
 
 WORDS = 20_000
@@ -89,6 +90,16 @@ def image():
     return PIL.Image.fromarray(dice.integers(0, 256, (1024, 1024, 3), dtype=numpy.uint8))
 
 
+def photo():
+    """As a camera gives it: a large JPEG, of what changes slowly from place to place."""
+    dice = numpy.random.default_rng(7).integers(0, 256, (30, 40, 3), dtype=numpy.uint8)
+    file = io.BytesIO()
+    PIL.Image.fromarray(dice).resize((4000, 3000), PIL.Image.Resampling.BILINEAR).save(file, "JPEG")
+    opened = PIL.Image.open(io.BytesIO(file.getvalue()))
+    opened.load()
+    return opened
+
+
 def samples():
     """Of two classes, in fifty features."""
     data = numpy.random.default_rng(11).random((2000, 50))
@@ -119,6 +130,7 @@ MAKERS = {
     "frame_3mb": lambda: frame(3_500_000),
     "frame_500mb": lambda: frame(500_000_000),
     "image": image,
+    "photo": photo,
     "lightgbm": booster,
     "forest": forest,
 }
@@ -173,6 +185,7 @@ READERS = {
     numpy.ndarray: lambda value: float(value.sum()),
     pandas.DataFrame: read_frame,
     PIL.Image.Image: read_image,
+    PIL.JpegImagePlugin.JpegImageFile: read_image,
     lightgbm.Booster: read_model,
     sklearn.ensemble.RandomForestClassifier: read_model,
 }
@@ -198,7 +211,7 @@ def written(value, target):
         target.write(f"{[*zip(value.columns, map(str, value.dtypes))]};".encode())
         for column in (value.index, *(value[name] for name in value)):
             target.write("\0".join(column).encode() if column.dtype == object else column.to_numpy().tobytes())
-    elif kind is PIL.Image.Image:
+    elif issubclass(kind, PIL.Image.Image):
         target.write(f"{value.mode} {value.size};".encode() + value.tobytes())
     elif kind is lightgbm.Booster:
         target.write(value.model_to_string().encode())

@@ -82,6 +82,12 @@ fn images_are_handed_over_as_the_memory_that_they_have() {
 }
 
 #[test]
+fn so_are_those_of_an_earlier_pillow() {
+    images_are_handed_over("12.3.0", &[("RGB", 1), ("L", 1)]);
+    images_are_handed_over("10.2.0", &[("RGB", 1), ("L", 1)]);
+}
+
+#[test]
 fn images_of_an_older_pillow_pickle_themselves() {
-    images_are_handed_over("12.3.0", &[("RGB", 0), ("L", 0)]);
+    images_are_handed_over("10.1.0", &[("RGB", 0), ("L", 0)]);
 }

@@ -49,6 +49,7 @@ mod traces;
 mod unprivileged;
 mod upkeep;
 mod uploads;
+mod values;
 mod wasi_python;
 mod workflows;
 

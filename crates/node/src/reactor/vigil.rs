@@ -113,7 +113,8 @@ impl Traffic {
         let (nested, of_runs) = (self.nested.load(Ordering::Relaxed), self.of_runs.load(Ordering::Relaxed));
         let (applications, lines) =
             (self.applications.load(Ordering::Relaxed), self.lines_count.load(Ordering::Relaxed));
-        nested + lines > 0 && applications > 0 && applications <= nested + of_runs + 1
+        let is_asked = nested > 0 || (lines > 0 && of_runs == 0);
+        is_asked && applications > 0 && applications <= nested + of_runs + 1
     }
 }
 
@@ -234,6 +235,9 @@ mod tests {
         traffic.comes();
         vigil.event(at(0), &traffic);
         assert!(!vigil.event(at(80), &traffic), "a workflow waits for its step");
+        traffic.lines_count.store(1, Ordering::Relaxed);
+        assert!(!vigil.event(at(90), &traffic), "and others have a line that they do not use");
+        traffic.lines_count.store(0, Ordering::Relaxed);
         traffic.asks(Asked::Function);
         traffic.comes();
         assert!(vigil.event(at(100), &traffic), "which waits for a function");

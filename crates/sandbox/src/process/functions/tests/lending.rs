@@ -124,7 +124,8 @@ fn who_waits_for_a_value_comes_before_what_its_maker_has_still_to_do() {
          \x20   def yielding():\n        apply.seen.append((instance.heap.is_held, apply.box() is not None))\n        os.sched_yield = yields\n\
          \x20   os.sched_yield = yielding\n\
          \x20   if told == 'threads':\n        threading.Thread(target=time.sleep, args=(0.2,), daemon=True).start()\n\
-         \x20   return hand_over(box)\n",
+         \x20   if told == 'closes':\n        os.closerange(4, 64)\n\
+         \x20   return hand_over(box) or b'sent'\n",
     );
     let source = source.replacen("import os", "import gc, signal, threading, weakref, os", 1);
     let (world, id) = World::lending_to(&source, true);
@@ -141,6 +142,9 @@ fn who_waits_for_a_value_comes_before_what_its_maker_has_still_to_do() {
     let mapped = world.sent(id, &source, "threads").recv_timeout(SOON).unwrap().unwrap();
     assert!(mapped.result.is_ok());
     assert_eq!(says("told"), "[(False, True), False, True, True, 0]");
+    // What cannot be made its own is sent, and nothing ends for it.
+    assert_eq!(says("closes"), "sent");
+    assert_eq!(says("told"), "[(False, False), False, True, True, 0]");
 }
 
 #[test]
