@@ -183,6 +183,8 @@ EXPORTED Object *heap_types(void);
 EXPORTED int64_t heap_written(const void *types, size_t types_length, const void *pickles, size_t length, size_t count);
 /* Of what was written: bytes that were copied, and those of large pieces that stay. */
 EXPORTED uint64_t heap_bytes(void);
+/* Bytes of it that had to be copied for they were not made in the segment, where they are of small pieces, and of large ones. */
+EXPORTED void heap_elsewhere(uint64_t halves[2]);
 /* Drops what only the writer needs; harmless where there is none. */
 EXPORTED void heap_end(void);
 /* Says what became of the value. If it was not handed over, it is as it was before it was copied: what nobody

@@ -58,6 +58,7 @@ static uintptr_t elements(struct writer *w, Object *array)
     if (bytes && claims(w, (void *)from))
         return from;
     uintptr_t to = room(w, bytes ? bytes : 8, ALIGN);
+    w->elsewhere[1] += bytes >= ARRAY_MIN ? bytes : 0;
     if (to && bytes)
         memcpy((void *)to, (void *)from, bytes);
     return to;

@@ -5,6 +5,7 @@
 #include "library.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #define BUFFER_SIMPLE 0
@@ -241,6 +242,7 @@ static Object *buffer(Object *self, Object *pickled)
     uintptr_t at = (uintptr_t)view.at;
     if (!claims(w, view.at)) {
         at = room(w, (size_t)view.length, BUFFER_ALIGN);
+        w->elsewhere[1] += (size_t)view.length >= ARRAY_MIN ? (size_t)view.length : 0;
         if (at && view.length)
             memcpy((void *)at, view.at, (size_t)view.length);
     }
@@ -322,6 +324,11 @@ uint64_t heap_bytes(void)
 {
     const struct writer *w = &writer;
     return w->atoms.at - w->atoms.begin + w->rest.at - w->rest.begin + w->claimed_bytes;
+}
+
+void heap_elsewhere(uint64_t halves[2])
+{
+    memcpy(halves, writer.elsewhere, sizeof writer.elsewhere);
 }
 
 static struct method methods[] = {

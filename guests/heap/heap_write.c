@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "heap_write.h"
 #include "huge.h"
+#include "small.h"
 
 #include <sys/mman.h>
 
@@ -158,6 +159,7 @@ static uintptr_t atom(struct writer *w, const Object *object, size_t size)
         memcpy((void *)at, object, size);
         ((Object *)at)->references = layout.immortal;
         w->copied++;
+        w->elsewhere[size > SMALL_MAX] += size;
     }
     return at;
 }
@@ -420,6 +422,7 @@ static int fill_list(struct writer *w, Object *from, uintptr_t to)
     uintptr_t items = count ? room_with_length(w, count * 8) : 0;
     if (count && !items)
         return 0;
+    w->elsewhere[1] += count * 8 >= ITEMS_MIN ? count * 8 : 0;
     SIZE(to) = (int64_t)count;
     FIELD(to, 24, uintptr_t) = items;
     FIELD(to, 32, int64_t) = (int64_t)count;

@@ -44,6 +44,8 @@ struct writer {
     Object *box;
     /* Bytes of large pieces that stay. */
     uint64_t claimed_bytes;
+    /* Bytes that were copied, of small pieces and of large ones, which would be there had they been made there. */
+    uint64_t elsewhere[2];
     /* Objects that were copied, bytes that were for nothing, and objects that stay and that others have as well. */
     uint64_t copied, wasted, shared;
     struct own own[OWN_MAX];

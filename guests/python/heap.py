@@ -94,14 +94,22 @@ class Habit:
         self.left, self.paused = 0, 0
         # Bytes that calls have made there, and handed over: of each earlier one half of what counts of the next.
         self.bytes = 0, 0
+        # Bytes that were copied of the last result for which it was tried.
+        self.copied = 0
 
     def taken(self):
         """What a call that begins takes."""
         self.left -= self.left > 0
         return 0 if self.left else self.pieces
 
-    def learn(self, taken, kept):
-        """What a call has made there, in bytes, and how much of it was handed over."""
+    def learn(self, taken, kept, copied):
+        """What a call has made there, in bytes, how much of it was handed over, and how much of that was made elsewhere."""
+        if self.left:
+            # What is handed over has become more than what was made in vain.
+            is_missed = copied - self.copied >= max(self.bytes[0] // KEPT_SHARE, WASTE_MIN)
+            self.left = 0 if is_missed else self.left
+            return
+        self.copied = copied
         if taken < WASTE_MIN:
             return
         taken, kept = self.bytes = taken + self.bytes[0] // 2, kept + self.bytes[1] // 2
@@ -143,6 +151,8 @@ class Heap:
         self.handed_bytes = 0
         core.segment_open.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]  # noqa: F821
         core.segment_use.argtypes, self.use = [ctypes.c_void_p], (ctypes.c_uint64 * 4)()  # noqa: F821
+        core.heap_elsewhere.argtypes, self.elsewhere = [ctypes.c_void_p], (ctypes.c_uint64 * 2)()  # noqa: F821
+        core.heap_elsewhere.restype = None
         core.segment_sweep.restype = core.heap_bytes.restype = core.arenas_kept.restype = ctypes.c_size_t  # noqa: F821
         core.prefetch_allow.argtypes = [ctypes.c_size_t]  # noqa: F821
         core.heap_is_plain.argtypes = [ctypes.py_object, ctypes.c_size_t]  # noqa: F821
@@ -350,10 +360,12 @@ class Heap:
             self.is_held = False
             if self.was_collecting:
                 gc.enable()  # noqa: F821
-        for habit, taken, left in zip(self.habits, self.use[::2], self.use[1::2]) if self.has_result else ():
-            habit.learn(taken, left if keep and done == 0 else 0)
+        self.core.heap_elsewhere(self.elsewhere)
+        is_kept = keep and done == 0
+        for habit, taken, left, copied in zip(self.habits, self.use[::2], self.use[1::2], self.elsewhere) if self.has_result else ():
+            habit.learn(taken, left if is_kept else 0, copied if is_kept else 0)
         self.has_result = False
-        self.core.heap_leave(keep and done == 0)
+        self.core.heap_leave(is_kept)
         # What it refers to had to live until now.
         self.core.heap_end()
         return done

@@ -500,9 +500,20 @@ def learns(library):
     assert [call(wastes) for _ in range(PAUSE - 1)] == [(0, 0)] * (PAUSE - 1), "and then elsewhere"
     assert min(call(wastes)) > WASTE_MIN, "until that is tried again"
     assert [call(wastes) for _ in range(2 * PAUSE - 1)] == [(0, 0)] * (2 * PAUSE - 1), "after twice as many calls"
-    assert call(keeps)[0] > WASTE_MIN and call(keeps)[0] > WASTE_MIN, "what is handed over is made there"
+    assert min(call(wastes)) > WASTE_MIN and call(keeps) == (0, 0), "nothing is made there"
+    assert call(keeps)[0] > WASTE_MIN and call(keeps)[0] > WASTE_MIN, "until more is handed over than was made in vain"
     # One that is unlike the others changes little, and one that fails nothing.
     assert call(wastes)[0] > WASTE_MIN and call(keeps)[0] > WASTE_MIN, "as those before"
+    # What was there before the call is handed over from elsewhere in any case.
+    early = []
+    keeps(early)
+
+    def keeps_early(box):
+        wastes([])
+        box.append(early[0])
+
+    assert any(call(wastes) == (0, 0) for _ in range(9))
+    assert sum(call(keeps_early)[0] > 0 for _ in range(PAUSE)) <= 2, "that is no reason to make there what is not handed over"
 
 
 def empties(library):
