@@ -94,8 +94,8 @@ class Habit:
         self.left, self.paused = 0, 0
         # Bytes that calls have made there, and handed over: of each earlier one half of what counts of the next.
         self.bytes = 0, 0
-        # Bytes that were copied of the last result for which it was tried.
-        self.copied = 0
+        # Whether it is tried for it was missed, and whether that was in vain before this pause.
+        self.is_missed = self.was_in_vain = False
 
     def taken(self):
         """What a call that begins takes."""
@@ -105,17 +105,17 @@ class Habit:
     def learn(self, taken, kept, copied):
         """What a call has made there, in bytes, how much of it was handed over, and how much of that was made elsewhere."""
         if self.left:
-            # What is handed over has become more than what was made in vain.
-            is_missed = copied - self.copied >= max(self.bytes[0] // KEPT_SHARE, WASTE_MIN)
-            self.left = 0 if is_missed else self.left
+            # What is handed over has become more than what was made in vain. Where it is made elsewhere all the same, as what is
+            # kept from call to call, that was found out the last time.
+            if not self.was_in_vain and copied >= max(self.bytes[0] // KEPT_SHARE, WASTE_MIN):
+                self.left, self.is_missed = 0, True
             return
-        self.copied = copied
         if taken < WASTE_MIN:
             return
         taken, kept = self.bytes = taken + self.bytes[0] // 2, kept + self.bytes[1] // 2
         is_wasted = kept < taken // KEPT_SHARE
         self.paused = min(max(PAUSE, self.paused * 2), PAUSE_MAX) if is_wasted else 0
-        self.left = self.paused
+        self.left, self.is_missed, self.was_in_vain = self.paused, False, self.is_missed and is_wasted
 
 
 class Heap:
@@ -169,7 +169,6 @@ class Heap:
         core.heap_value.argtypes = [ctypes.c_char_p, ctypes.py_object]  # noqa: F821
         core.heap_registered.argtypes, core.heap_registered.restype = [ctypes.py_object], None  # noqa: F821
         core.heap_registered(copyreg.dispatch_table)
-        use_pixels_of(core)  # noqa: F821 - of images.py
         self.copy, persist, self.buffer, load = core.heap_functions()
         self.pickler = type("HeapPickler", (pickle.Pickler,), {"persistent_id": persist})
         self.unpickler = type("HeapUnpickler", (pickle.Unpickler,), {"persistent_load": load})
@@ -502,8 +501,7 @@ class HandsOver:
             return length
         self.is_filled = True
         # Streams of the function's own are flushed before the answer, and whoever traces it is told of all that runs.
-        runs_others = not self.prints_itself() or sys.gettrace() or sys.getprofile()  # noqa: F821
-        if (runs_others or not self.heap.hold()) and not self.is_closed():
+        if (not self.prints_itself() or is_traced() or not self.heap.hold()) and not self.is_closed():
             return None
         return Handed(length, box)
 
@@ -519,6 +517,12 @@ class HandsOver:
         if is_done and file_of(self.outbox) == self.lent:
             self.heap.handed_bytes += os.fstat(self.outbox).st_blocks * 512  # noqa: F821
         return is_done
+
+
+def is_traced():
+    """Whether code of others runs wherever any does."""
+    monitoring = getattr(sys, "monitoring", None)  # noqa: F821
+    return sys.gettrace() or sys.getprofile() or (monitoring and any(map(monitoring.get_tool, range(6))))  # noqa: F821
 
 
 def file_of(descriptor):
@@ -626,7 +630,10 @@ def heap_of(core):
         if core.heap_begin(version[0], version[1], program_identity()) < 0 or not has_known_sizes(version):
             return None
         heap = Heap(core)
-        return heap if is_right(heap) else None
+        if not is_right(heap):
+            return None
+        use_pixels_of(core)  # noqa: F821 - of images.py
+        return heap
     except (AttributeError, OSError):
         return None
 
@@ -661,7 +668,10 @@ def is_right(heap):
         os.ftruncate(descriptor, PROBE_BYTES)  # noqa: F821
         if heap.core.segment_open(descriptor, PROBE_BASE, PROBE_BYTES, TAKES_SMALL | TAKES_LARGE) < 0:
             return False
-        heap.core.heap_write()
+        if heap.core.heap_write() < 0:
+            # Something else is there.
+            heap.close(False)
+            return False
         pickles, count = heap.write_copies([(kinds, probe)])
         length = heap.written(pickles, count)
         heap.close(True)

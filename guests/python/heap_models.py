@@ -298,6 +298,18 @@ def hands_over_images(library):
     assert not any(PROBE_BASE <= at < PROBE_BASE + PROBE_BYTES for at, _ in pieces_of(images.new("L", (64, 64)))[0]), "lent for one image only"  # noqa: F821
 
 
+def does_without(library):
+    """Where values cannot be mapped, images are copied, and nothing is looked at that is not there."""
+    images = heap_library_cases.pillow  # noqa: F821
+    if images is None:
+        return
+    globals()["is_right"] = lambda heap: False
+    assert heap_of(ctypes.PyDLL(library)) is None  # noqa: F821
+    image, target = images.linear_gradient("L"), io.BytesIO()  # noqa: F821
+    reducing(pickle.Pickler(target, 5)).dump(image)  # noqa: F821
+    assert target.getvalue().find(b"image_at") > 0 and pickle.loads(target.getvalue()).tobytes() == image.tobytes()
+
+
 def looks_at_words(library):
     """A word that is the address of anything but what is handed over, or never changes, is a reason not to."""
     lightgbm = heap_library_cases.lightgbm  # noqa: F821
@@ -352,4 +364,4 @@ def minds_threads(library):
     transferred(heap, PLAN, made, says, lambda model: (is_over.set(), other.join()))  # noqa: F821
 
 
-MODEL_CHECKS = hands_over_images, hands_over_models, hands_over_trees, looks_at_words, minds_threads
+MODEL_CHECKS = hands_over_images, does_without, hands_over_models, hands_over_trees, looks_at_words, minds_threads

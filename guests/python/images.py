@@ -37,12 +37,13 @@ class Pillow:
     """What is known of the Pillow of this process: the layout of its images, once one was looked at, whether it was tried to have its
     memory come from segments, and whether its images may be made of pixels that were mapped."""
 
-    core = images = layout = None
+    core = images = layout = page = None
     is_adopted = lends = False
 
 
 def use_pixels_of(core):
-    """Has images be made where they can be handed over, and of pixels that were mapped."""
+    """Has images be made where they can be handed over, and of pixels that were mapped. For a process that has mapped its probe."""
+    Pillow.page = ctypes.string_at(PROBE_BASE, 4096)  # noqa: F821 - of heap.py
     core.library_of_pixels.argtypes = [ctypes.c_char_p]
     core.pixels_image.argtypes = [ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_size_t]
     core.pixels_image.restype = ctypes.py_object
@@ -62,9 +63,13 @@ def adopt_pixels():
 
 def lends_rightly(imaging):
     """Whether a new image of this Pillow has what was there before: with the first page of what the template has mapped for itself."""
-    before = ctypes.string_at(PROBE_BASE, 4096)  # noqa: F821 - of heap.py
-    made = made_of(imaging, "L", (64, 64), [(PROBE_BASE, 4096)])  # noqa: F821
-    return made is not None and ctypes.string_at(PROBE_BASE, 4096) == before  # noqa: F821
+    page = PROBE_BASE, 4096  # noqa: F821 - of heap.py
+    # Where nothing is mapped, none is made.
+    if type(imaging.new) is not type(len) or made_of(imaging, "L", (64, 64), [page]) is None:
+        return False
+    before = ctypes.string_at(*page)
+    made = made_of(imaging, "L", (64, 64), [page])
+    return made is not None and ctypes.string_at(*page) == before == Pillow.page
 
 
 def made_of(imaging, mode, size, pieces):
@@ -148,7 +153,11 @@ def opened_reduced(image):
         return image.__reduce_ex__(5)
     like = kind.__new__(kind)
     vars(like).update(vars(image), tobytes=bytes)
-    return opened_at, (kind, image.mode, image.size, *pixels), like.__getstate__(), None, None, opened_has
+    state = like.__getstate__()
+    # As Pillow has it, with no palette.
+    if type(state) is not list or state[1:5] != [image.mode, image.size, None, b""]:
+        return image.__reduce_ex__(5)
+    return opened_at, (kind, image.mode, image.size, *pixels), state, None, None, opened_has
 
 
 def memory_at(at, length, owner=None):
@@ -231,13 +240,31 @@ for named in (image_at, image_has, opened_at, opened_has):
 class Ways(dict):
     """How objects are pickled, by their types, with those of images that files are opened for, of which there are many."""
 
+    def __init__(self, ways):
+        super().__init__(ways)
+        # It is asked again for each object.
+        self.others = set()
+
     def __missing__(self, kind):
-        files = sys.modules.get("PIL.ImageFile")
-        # What others have made of these may have more to it.
-        is_opened = files is not None and issubclass(kind, files.ImageFile) and kind.__module__.startswith("PIL.")
-        if not is_opened or kind.__reduce_ex__ is not object.__reduce_ex__ or kind.__reduce__ is not object.__reduce__:
+        if kind in self.others or not is_opened(kind):
+            self.others.add(kind)
             raise KeyError(kind)
+        self[kind] = opened_reduced
         return opened_reduced
+
+
+# What says how an object is pickled.
+PICKLED_BY = "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"
+
+
+def is_opened(kind):
+    """Whether these are images that files are opened for, as Pillow makes them: what others have made of these may have more to it."""
+    opened = getattr(sys.modules.get("PIL.ImageFile"), "ImageFile", None)
+    if opened is None or not issubclass(kind, opened):
+        return False
+    ways = [getattr(kind, name) for name in PICKLED_BY]
+    are_usual = ways[:2] == [object.__reduce__, object.__reduce_ex__]
+    return are_usual and all(str(one.__module__).startswith("PIL.") for one in (kind, *ways[2:]))
 
 
 def reducing(pickler, others=()):
