@@ -126,12 +126,6 @@ static int hold_remembered(struct writer *w)
     return 1;
 }
 
-static Object *none(void)
-{
-    Py_IncRef(&_Py_NoneStruct);
-    return &_Py_NoneStruct;
-}
-
 static Object *copy(Object *self, Object *box)
 {
     struct writer *w = &writer;

@@ -400,7 +400,8 @@ static int adopt(const char *path_end, enum mode mode)
     int done = find(path_end, &library);
     if (done == 0)
         done = dynamic_of(&library, &dynamic);
-    if (done == 0)
+    /* An image has no addresses in it. */
+    if (done == 0 && mode != HAS_PIXELS)
         done = note_constant(&library);
     if (done == 0)
         done = redirect(&library, &dynamic, mode);
@@ -468,14 +469,7 @@ int library_adopt(const char *path_end)
 
 int library_of_pixels(const char *path_end)
 {
-    struct library library;
-    struct dynamic dynamic;
-    int done = find(path_end, &library);
-    if (done == 0)
-        done = dynamic_of(&library, &dynamic);
-    if (done == 0)
-        done = redirect(&library, &dynamic, HAS_PIXELS);
-    return done > 0 ? 0 : done == 0 ? -ENOSYS : done;
+    return adopt(path_end, HAS_PIXELS);
 }
 
 int library_learn(void)

@@ -22,12 +22,6 @@ static void *lent_piece(size_t size)
     return (void *)lent[lent_next++].at;
 }
 
-static Object *none(void)
-{
-    Py_IncRef(&_Py_NoneStruct);
-    return &_Py_NoneStruct;
-}
-
 Object *pixels_image(Object *make, Object *arguments, const struct pixels *pieces, size_t count)
 {
     for (size_t index = 0; index < count; index++)

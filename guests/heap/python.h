@@ -131,4 +131,10 @@ void PyObject_SetArenaAllocator(struct arena_allocator *) __attribute__((weak));
 Object *PyCapsule_New(void *, const char *, void (*)(Object *));
 void *PyCapsule_GetPointer(Object *, const char *);
 
+static inline Object *none(void)
+{
+    Py_IncRef(&_Py_NoneStruct);
+    return &_Py_NoneStruct;
+}
+
 #endif

@@ -501,18 +501,18 @@ class HandsOver:
             return length
         self.is_filled = True
         # Streams of the function's own are flushed before the answer, and whoever traces it is told of all that runs.
-        if (not self.prints_itself() or is_traced() or not self.heap.hold()) and not self.is_closed():
+        if (not self.has_own_streams() or is_traced() or not self.heap.hold()) and not self.make_final():
             return None
         return Handed(length, box)
 
     def leave_as_it_is(self):
         """The call has been answered: what it has handed over does not change any more."""
-        if self.heap and self.heap.is_held and not self.is_closed():
+        if self.heap and self.heap.is_held and not self.make_final():
             # Others have it, and it would change with what this process does.
             self.leave()
 
-    def is_closed(self):
-        """Whether what the call hands over is from now on as it is."""
+    def make_final(self):
+        """Has what the call hands over be as it is from now on; whether that could be done."""
         is_done = self.heap.close(True) == 0
         if is_done and file_of(self.outbox) == self.lent:
             self.heap.handed_bytes += os.fstat(self.outbox).st_blocks * 512  # noqa: F821

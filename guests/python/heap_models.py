@@ -291,10 +291,10 @@ def hands_over_images(library):
     # So it is if it was sent, as earlier versions did; and if Pillow asks for other pieces than it was lent, or there are none.
     assert image_at("RGBA", (300, 400), pickle.PickleBuffer(pixels)).tobytes() == pixels  # noqa: F821
     assert image_at("RGBA", (300, 400), pixels[:4000], pixels[4000:]).tobytes() == pixels  # noqa: F821
-    assert made_of(core, "L", (64, 64), [(PROBE_BASE, 4096)]) is not None  # noqa: F821
+    assert made_of(core.new, "L", (64, 64), [(PROBE_BASE, 4096)]) is not None  # noqa: F821
     for mode, size, pieces in (("L", (64, 65), [(PROBE_BASE, 4096)]), ("L", (64, 64), [(PROBE_BASE, 4095)]), ("L", (64, 64), [(PROBE_BASE, 4096)] * 2),  # noqa: F821
                                ("L", (64, 64), [(base, 4096)]), ("L", (64, 64), [(PROBE_BASE - 4096, 4096)])):  # fmt: skip # noqa: F821
-        assert made_of(core, mode, size, pieces) is None, (mode, size, pieces)  # noqa: F821
+        assert made_of(core.new, mode, size, pieces) is None, (mode, size, pieces)  # noqa: F821
     assert not any(PROBE_BASE <= at < PROBE_BASE + PROBE_BYTES for at, _ in pieces_of(images.new("L", (64, 64)))[0]), "lent for one image only"  # noqa: F821
 
 

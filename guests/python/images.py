@@ -27,18 +27,18 @@ capsule_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_
 in_capsule = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
-class PixelPair(ctypes.Structure):
+class PixelPiece(ctypes.Structure):
     """Where pixels are, as `struct pixels` of library.h."""
 
     _fields_ = [("at", ctypes.c_size_t), ("size", ctypes.c_size_t)]
 
 
 class Pillow:
-    """What is known of the Pillow of this process: the layout of its images, once one was looked at, whether it was tried to have its
-    memory come from segments, and whether its images may be made of pixels that were mapped."""
+    """What is known of the Pillow of this process: the layout of its images, once one was looked at; whether it was tried to have its
+    memory come from segments; and by what of its own an image may be made of pixels that were mapped, if it may be."""
 
-    core = images = layout = page = None
-    is_adopted = lends = False
+    core = images = layout = page = new = None
+    is_adopted = False
 
 
 def use_pixels_of(core):
@@ -58,23 +58,20 @@ def adopt_pixels():
         # It is not tried again if that cannot be.
         Pillow.is_adopted = True
         done = Pillow.core.library_of_pixels("/".join(["", *library.rsplit("/", 2)[1:]]).encode())
-        Pillow.lends = done == 0 and lends_rightly(imaging)
+        # Code of Python's in its place might take what is lent.
+        if done == 0 and type(imaging.new) is type(len) and leaves_alone(imaging.new):
+            Pillow.new = imaging.new
 
 
-def lends_rightly(imaging):
-    """Whether a new image of this Pillow has what was there before: with the first page of what the template has mapped for itself."""
+def leaves_alone(new):
+    """Whether an image that this makes has what was there before: with the first page of what the template has mapped for itself."""
     page = PROBE_BASE, 4096  # noqa: F821 - of heap.py
-    # Where nothing is mapped, none is made.
-    if type(imaging.new) is not type(len) or made_of(imaging, "L", (64, 64), [page]) is None:
-        return False
-    before = ctypes.string_at(*page)
-    made = made_of(imaging, "L", (64, 64), [page])
-    return made is not None and ctypes.string_at(*page) == before == Pillow.page
+    return made_of(new, "L", (64, 64), [page]) is not None and ctypes.string_at(*page) == Pillow.page
 
 
-def made_of(imaging, mode, size, pieces):
+def made_of(new, mode, size, pieces):
     """Pillow's own part of an image that has these pieces of mapped memory; None if it cannot be."""
-    return Pillow.core.pixels_image(imaging.new, (mode, size), (PixelPair * len(pieces))(*pieces), len(pieces))
+    return Pillow.core.pixels_image(new, (mode, size), (PixelPiece * len(pieces))(*pieces), len(pieces))
 
 
 def lines_of(image, layout):
@@ -96,11 +93,13 @@ def pieces_of(image):
     if not length or image.palette is not None:
         return [], None
     lines, owner = lines_of(image, Pillow.layout)
+    if lines is None:
+        return [], None
     pieces, each = [], max(PIECE_BYTES // length, 1)
     for first in range(0, height, each):
         last = min(first + each, height) - 1
         # It may be upside down, or a part of something else.
-        if lines is None or lines[last] != lines[first] + (last - first) * length:
+        if lines[last] != lines[first] + (last - first) * length:
             return [], None
         pieces.append((lines[first], (last - first + 1) * length))
     return pieces, owner
@@ -112,10 +111,9 @@ def layout_of(images):
         return None
     probe = images.frombytes("L", (3, 2), b"pixels")
     for layout in LAYOUTS:
-        lines, owner = lines_of(probe, layout)
+        lines, _ = lines_of(probe, layout)
         if lines and lines[1] == lines[0] + 3 and ctypes.string_at(lines[0], 6) == b"pixels":
             return layout
-        del owner
     return None
 
 
@@ -186,10 +184,10 @@ def image_at(mode, size, *pieces):
 def image_of(images, mode, size, views):
     """The image whose memory these are; None if they are not another process's that are mapped here."""
     adopt_pixels()
-    if not Pillow.lends or any(view.readonly for view in views):
+    if Pillow.new is None or any(view.readonly for view in views):
         return None
     pieces = [(ctypes.addressof(ctypes.c_char.from_buffer(view)), view.nbytes) for view in views]
-    made = made_of(images.core, mode, size, pieces)
+    made = made_of(Pillow.new, mode, size, pieces)
     image = None if made is None else images.Image()._new(made)
     return image if image is not None and pieces_of(image)[0] == pieces else None
 

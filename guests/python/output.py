@@ -113,14 +113,14 @@ class Prints:
             told = f"{what} (most recent call last):\n{place}".encode("utf-8", "backslashreplace")
             self.channel.send(LOG, of.turn, b"\x02\n" if of.is_in_line else b"\x02", shortened(told))  # noqa: F821
 
-    def prints_itself(self):
+    def has_own_streams(self):
         """Whether the function has no others in the places of the streams that it was given."""
         own_out, own_error = self.streams
         return sys.stdout is own_out and sys.stderr is own_error
 
     def flush(self):
         # Who flushes its own, flushes what is under them.
-        for stream in self.streams if self.prints_itself() else (sys.stdout, sys.stderr, *self.outputs):
+        for stream in self.streams if self.has_own_streams() else (sys.stdout, sys.stderr, *self.outputs):
             try:
                 stream.flush()
             except BaseException:

@@ -203,12 +203,17 @@ fn calls_behind_a_chain_are_served_when_it_is_over_or_taken_back() {
             world.functions.recall(id);
         }
         let told = all(&chain);
-        // Whatever was taken back was at its end.
+        // On a busy machine all of it may be taken back, before the instance has come to it.
+        let is_elsewhere = told == [Told::Elsewhere] && round % 2 == 1;
+        // Whatever else was taken back was at its end.
         let begun = told.iter().take_while(|told| matches!(told, Told::Ended(..))).count();
         let right = [ended(0, "a"), ended(1, "a"), ended(2, "ab"), ended(3, "ab"), ended(4, "abc")];
         assert_eq!(told[..begun], right[..begun], "{told:?}");
-        assert_eq!(told.len(), begun + if begun == 5 { 1 } else { 2 }, "{told:?}");
-        assert!(begun == 5 || (told[begun] == Told::NotBegun(begun) && round % 2 == 1), "{told:?}");
+        assert!(is_elsewhere || told.len() == begun + if begun == 5 { 1 } else { 2 }, "{told:?}");
+        assert!(
+            is_elsewhere || begun == 5 || (told[begun] == Told::NotBegun(begun) && round % 2 == 1),
+            "{told:?}"
+        );
         match behind.recv_timeout(SOON).unwrap() {
             Ok(outcome) => assert_eq!(world.text(&outcome), "behind"),
             Err(error) => assert!(round % 2 == 1 && matches!(error, Error::Recalled(_)), "{error}"),
