@@ -39,13 +39,6 @@ struct Kind {
     is_for_arrow: bool,
 }
 
-impl Kind {
-    /// Whether it is so small that it is handed over as often as that.
-    fn is_small(&self) -> bool {
-        self.rounds >= SMALL_ROUNDS
-    }
-}
-
 const fn value(name: &'static str, rounds: usize, meaning: &'static str) -> Kind {
     Kind { name, rounds, meaning, is_for_arrow: false }
 }
@@ -86,7 +79,6 @@ const KINDS: [Kind; 26] = [
 /// The first hand-overs take longer than those that follow, and are not counted: so many, and one of what takes seconds.
 const WARMING: usize = 2;
 const MANY_ROUNDS: usize = 10;
-const SMALL_ROUNDS: usize = 25;
 /// How often a producer gets more time.
 const ATTEMPTS: u32 = 6;
 /// What a producer gets besides a little more than the time that it took the reference.
@@ -100,8 +92,8 @@ pub(crate) const OPTIONS: &[&str] =
 const KIND_WITHIN: Duration = Duration::from_secs(300);
 const ROUNDS_MIN: usize = 3;
 /// Of memory, what all sides together take for a value, for each byte of its pickle: lists of numbers are eight times as
-/// long as their pickles, and there are three or four at a time.
-const MEMORY_OF_A_BYTE: u64 = 40;
+/// long as their pickles, and there are four or five at a time.
+const MEMORY_OF_A_BYTE: u64 = 50;
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let python = interpreter::python(&report.options)?;
@@ -125,7 +117,8 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     outcome.summarise(report);
     report.note(
         "handed: from the moment at which the producer's function returns to the consumer's function with the value in hand; read: the \
-         same and the first full read. messages: the same node without maps, which pickles (protocol 5) and lays what is long into shared \
+         same and the first full read. ours: steps that may follow one another in an instance, where a value that nobody else has is given away as it is; apart: the same node, from \
+         one instance to another one; messages: the same node without maps, which pickles (protocol 5) and lays what is long into shared \
          memory; redis: the same pickles over its unix socket; shm: the same with buffers out of band, through a memfd and a unix socket \
          between two processes; arrow: IPC through such a memfd, in hand as a table and made a frame or list to be read; ray: two tasks. \
          In brackets the quartiles. A value counts by the length of its pickle",

@@ -19,7 +19,7 @@ const FLAGS: [&str; 9] = [
 ];
 const CORE: [&str; 5] = ["orders.c", "confine.c", "line.c", "pages.c", "turns.c"];
 /// What Python's values are written and mapped with.
-const PYTHON: [&str; 18] = [
+const PYTHON: [&str; 19] = [
     "arenas.c",
     "glance.c",
     "segment.c",
@@ -35,6 +35,7 @@ const PYTHON: [&str; 18] = [
     "library.c",
     "library_hooks.c",
     "mapping.c",
+    "owned.c",
     "pixels.c",
     "plain_copy.c",
     "prefetch.c",

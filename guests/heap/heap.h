@@ -137,6 +137,16 @@ EXPORTED int heap_is_plain(Object *value, size_t most);
 /* For Python: a tuple of a copy that is what pickle would make of it, if it is plain in the same way, or None. */
 EXPORTED Object *heap_plain_copy(Object *value);
 
+/* For Python: whether only the value that is the only item of a list refers to what it is made of, and that may be given
+ * away (owned.c); None if all of it may be, and others refer to some of it as well; or a tuple of a type, and False, or of a class or function that is part of it, and True, of which that
+ * is not known. */
+EXPORTED Object *heap_owned(Object *box);
+/* Says what is known of one: its kind, as in owned.py, whether it is a library's, and the name of an attribute, or None, that says
+ * of an instance whether it has something of others. -1 if too much is known. */
+EXPORTED int heap_know(Object *object, int is_class_or_function, int kind, int is_library, Object *is_shared);
+/* Where in a type of elements of arrays their size is. */
+EXPORTED void heap_know_arrays(size_t element_size_at);
+
 /* From now on empty arenas are kept for the next objects, up to 32 MiB (arenas.c). Not for interpreters without a lock,
  * which use none. EPERM where a bound of the process's addresses is the limit of its memory. */
 EXPORTED int arenas_keep(void);

@@ -81,7 +81,7 @@ struct buffer {
 };
 
 extern Type PyType_Type, PyBool_Type, PyLong_Type, PyFloat_Type, PyComplex_Type, PyUnicode_Type, PyBytes_Type, PyByteArray_Type,
-    PyList_Type, PyTuple_Type, PyDict_Type, PySet_Type, PyFrozenSet_Type, PyBaseObject_Type;
+    PyList_Type, PyTuple_Type, PyDict_Type, PySet_Type, PyFrozenSet_Type, PyBaseObject_Type, PyFunction_Type, PyCFunction_Type;
 extern Object _Py_NoneStruct;
 extern Object *PyExc_ValueError, *PyExc_MemoryError;
 
@@ -112,6 +112,9 @@ int PyTuple_SetItem(Object *, ssize_t, Object *);
 Object *PyLong_FromUnsignedLongLong(unsigned long long);
 unsigned long long PyLong_AsUnsignedLongLong(Object *);
 Object *PyUnicode_InternFromString(const char *);
+Object *PyObject_GetAttr(Object *, Object *);
+int PyObject_IsTrue(Object *);
+Object *PyBool_FromLong(long);
 Object *PyMemoryView_FromMemory(char *, ssize_t, int);
 /* Older ones, which are not relied upon, have it not. */
 Object *PyCMethod_New(struct method *, Object *, Object *, Type *) __attribute__((weak));

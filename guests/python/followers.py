@@ -5,6 +5,8 @@
 
 # A result that is longer as a pickle is better mapped, also by the step that follows.
 FOLLOWED_BYTES_MAX = 256 << 10
+# What is told of each, as in `process/instance/followers.rs`.
+IS_BRIEF, MAY_BE_GIVEN = 1, 2
 # Of the memory that the instance may have, the share that it may have taken before another step begins in it.
 TAKEN_SHARE = 2
 
@@ -12,66 +14,90 @@ TAKEN_SHARE = 2
 class Follower:
     """A step that follows another one."""
 
-    def __init__(self, turn, handler, head, arguments):
+    def __init__(self, turn, flags, memory_bytes, handler, head, arguments):
         self.turn, self.handler, self.head, self.arguments = turn, handler, head, arguments
+        # Whether it follows what is copied for it; whether it may be given the result itself; what the instance may have of memory.
+        self.is_brief, self.may_be_given, self.memory_bytes = flags & IS_BRIEF != 0, flags & MAY_BE_GIVEN != 0, memory_bytes
 
 
 def followers_in(message):
-    """What follows a call, and the bytes of memory that the instance may have."""
+    """What follows a call."""
     (memory_bytes,), at, followers = struct.unpack_from("<Q", message), 8, []  # noqa: F821
     while at < len(message):
-        (turn,), parts, at = struct.unpack_from("<I", message, at), [], at + 4  # noqa: F821
+        (turn, flags), parts, at = struct.unpack_from("<IB", message, at), [], at + 5  # noqa: F821
         for _ in range(3):
             (length,) = struct.unpack_from("<I", message, at)  # noqa: F821
             parts.append(message[at + 4 : at + 4 + length])
             at += 4 + length
         handler, head, arguments = parts
-        followers.append(Follower(turn, handler.decode(), head, arguments))
-    return followers, memory_bytes
+        followers.append(Follower(turn, flags, memory_bytes, handler.decode(), head, arguments))
+    return followers
 
 
-class Copied:
-    """The result of the step before, as a value of one's own."""
+class Given:
+    """The result of the step before, as a value of one's own: the only item of a list, for whoever asks first."""
 
-    def __init__(self, copy):
-        self.copy = copy
+    def __init__(self, box):
+        self.box = box
 
     def value(self):
-        return self.copy
+        return self.box.pop()
 
 
 class IsFollowed:
     """An instance's part in this."""
 
-    def may_be_followed(self, result, memory_bytes):
+    def may_be_followed(self, result, follower):
         """Whether a step with this result is followed by the next one here. Of what is handed over in another way that one
         is better given in an instance of its own, and so it is where much memory is taken."""
+        if self.given is not None:
+            return True
+        if not follower.is_brief or self.is_recalled_heir:
+            return False
         if type(result) is not bytes or len(result) > min(FOLLOWED_BYTES_MAX, self.result_max):
             return False
+        return self.has_room(follower.memory_bytes)
+
+    def has_room(self, memory_bytes):
+        """Whether less is taken of what the instance may have than that another step may begin."""
         most = memory_bytes // TAKEN_SHARE
         # Mostly it never had as much, which is quickly known.
-        return 0 <= self.core.template_memory_peak() < most >> 10 or own_memory_bytes() < most  # noqa: F821 - of heap.py
+        if 0 <= self.core.template_memory_peak() < most >> 10:
+            return True
+        made = self.heap.bytes_left() if self.heap and self.heap.is_open else 0
+        return own_memory_bytes() + made < most  # noqa: F821 - of heap.py
 
-    def may_be_long(self, is_followed):
+    def may_be_long(self, follower):
         """Whether the result of the call that begins is for a step here: then it is copied, and may be longer before it is mapped."""
+        is_followed = follower is not None and follower.is_brief
         if self.heap:
             self.heap.is_followed, self.heap.copied = is_followed, None
             self.heap.sent_max = FOLLOWED_BYTES_MAX if is_followed else MAPPED_BYTES_MIN  # noqa: F821 - of heap.py
 
-    def follow(self, follower, result, base, memory_bytes):
+    def follow(self, follower, result, base, next_one):
         """Serves a step that follows another one with this result; gives what `serve_call` does."""
+        given, self.given = self.given, None
         copied = self.heap and self.heap.copied
-        if self.kept is None or (self.heap and self.heap.was_given):
-            self.tidy_up()
-        if self.shares_turns and not self.core.turns_begin(follower.turn):
+        goes_on, self.goes_on = self.goes_on, False
+        if goes_on:
+            self.heap.go_on()
+        elif self.kept is None or (self.heap and self.heap.was_given):
+            # What was given away is nowhere else.
+            self.tidy_up(stays=given is not None)
+        if self.shares_turns and given is None and not self.core.turns_begin(follower.turn):
             # It is another one's by now, and so is all behind it.
             return None, False
+        self.has_heir(next_one, base)
         if self.kept is not None:
             self.lend(None, base)
-        if copied:
-            result, self.heap.copied = Copied(*copied), None
+        if given is not None or copied:
+            result, copied = Given(list(copied) if given is None else given), None
+            if self.heap:
+                self.heap.copied = None
         arguments = [b"", follower.head, follower.arguments, result]
-        return self.serve_call(follower.turn, self.step(follower.handler), arguments, memory_bytes)
+        # The list of arguments alone has it.
+        given = result = None
+        return self.serve_call(follower.turn, self.step(follower.handler), arguments, next_one)
 
     def step(self, handler):
         """The function of this name, which is loaded where it is called: what comes of that is told of its step."""

@@ -22,7 +22,7 @@ HERE = pathlib.Path(__file__).parent
 ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "wsgi.py", "workflow.py", "function.py"))
 # What the node puts before the template's own text.
 TEMPLATE = (
-    "lines.py", "failures.py", "channel.py", "output.py", "within.py", "callees.py", "at_once.py", "shared.py", "turns.py", "images.py", "models.py", "heap.py", "followers.py",
+    "lines.py", "failures.py", "channel.py", "output.py", "within.py", "callees.py", "at_once.py", "shared.py", "turns.py", "images.py", "models.py", "heap.py", "owned.py", "followers.py",
 )  # fmt: skip
 ID = bytes(range(16))
 
@@ -152,7 +152,7 @@ class Case(unittest.TestCase):
         self.addCleanup(function.close)
         loaded = function.load()
         # Of the template: nothing is mapped here.
-        function.module.hand_over = lambda box: None
+        function.module.hand_over = lambda box, given=None: None
         return loaded
 
     def caught(self, kind, pattern, call, *arguments, **more):

@@ -32,6 +32,10 @@ KEPT_SHARE, WASTE_MIN = 3, 1 << 20
 PAUSE, PAUSE_MAX = 16, 128
 # After so many small results in a row nothing is made for a long one; the first that comes is sent.
 SMALL_IN_A_ROW = 8
+# Where half of the memory is taken, a result is pickled if less than this part of it was made where it can be mapped.
+COPIED_SHARE = 4
+# In the place of a value that was given to the step that follows (`docs/spec/workflows.md`, section 4).
+GIVEN = b"\x03"
 
 
 class TooLong(Exception):
@@ -156,6 +160,9 @@ class Heap:
         core.segment_sweep.restype = core.heap_bytes.restype = core.arenas_kept.restype = ctypes.c_size_t  # noqa: F821
         core.prefetch_allow.argtypes = [ctypes.c_size_t]  # noqa: F821
         core.heap_is_plain.argtypes = [ctypes.py_object, ctypes.c_size_t]  # noqa: F821
+        core.heap_owned.argtypes, core.heap_owned.restype = [ctypes.py_object], ctypes.py_object  # noqa: F821
+        core.heap_know.argtypes = [ctypes.py_object, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.py_object]  # noqa: F821
+        core.heap_know_arrays.argtypes, core.heap_know_arrays.restype = [ctypes.c_size_t], None  # noqa: F821
         core.heap_plain_copy.argtypes, core.heap_plain_copy.restype = [ctypes.py_object], ctypes.py_object  # noqa: F821
         core.heap_begin.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p]  # noqa: F821
         core.heap_functions.restype = core.heap_foreign.restype = core.heap_types.restype = ctypes.py_object  # noqa: F821
@@ -222,6 +229,23 @@ class Heap:
             return False
         self.is_open = self.has_result = False
         return True
+
+    def go_on(self):
+        """A call begins that goes on with what the one before has made there."""
+        self.adopt_arrays()
+        adopt_pixels()  # noqa: F821 - of images.py
+
+    def bytes_left(self):
+        """What was made there by the call that runs, and has not ended."""
+        self.core.segment_use(self.use)
+        return self.use[1] + self.use[3]
+
+    def has_room_for_copies(self):
+        """Whether a result that was not made there may be copied. Mostly there is not as much, which is quickly known."""
+        if not self.limit or 0 <= self.core.template_memory_peak() < self.limit >> 11:
+            return True
+        own = own_memory_bytes()
+        return own < self.limit // 2 or self.bytes_left() > own // COPIED_SHARE
 
     def adopt_arrays(self):
         """NumPy knows where its memory is to come from by context, so that each call says it."""
@@ -463,10 +487,16 @@ class HandsOver:
         self.is_filled = True
 
     def keep(self):
-        """The call has its result. What it was lent is the next one's if it is as it was, and the node is told so with the next frame."""
-        if self.outbox is not None and not self.is_filled and (not self.heap or self.heap.is_untouched()):
+        """The call has its result. What it was lent is the next one's if it is as it was, or if that goes on with what is there, and
+        the node is told so with the next frame."""
+        if self.outbox is None or self.is_filled:
+            return
+        self.goes_on = self.given is not None and self.heap.is_open
+        if not self.goes_on:
+            if self.heap and not self.heap.is_untouched():
+                return
             self.kept, self.outbox = self.outbox, None
-            self.channel.hold(KEEPS, self.turn)  # noqa: F821
+        self.channel.hold(KEEPS, self.turn)  # noqa: F821
 
     def offer(self, module):
         """What the steps of workflows use of it (`workflow.py`)."""
@@ -493,9 +523,13 @@ class HandsOver:
         self.is_filled = True
         return put(self.outbox, parts)  # noqa: F821 - of shared.py
 
-    def hand_over(self, box):
-        """A result, the only item of the box, that others map. What is better sent is None, or pickled already."""
-        length = self.heap.write(box) if self.heap else None
+    def hand_over(self, box, arguments=None):
+        """A result, the only item of the box, that others map. What is better sent is None, or pickled already; what is given
+        to the step that follows is `GIVEN`. The arguments are those of the call: positional and named ones, and what they have of other
+        steps."""
+        if self.give(box, arguments):
+            return GIVEN
+        length = self.heap.write(box) if self.heap and self.heap.has_room_for_copies() else None
         # It has been closed before if the function, or what pickles its objects, has forked.
         if not isinstance(length, int):
             return length

@@ -223,7 +223,7 @@ def forget_the_template():
         tempfile._name_sequence = None
 
 
-class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Prints):  # noqa: F821 - of the files that are named above
+class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, GivesAway, Prints):  # noqa: F821 - of the files that are named above
     def __init__(self, channel, core):
         self.channel, self.core, self.heap = channel, core, core.heap
         # Not in the template: what is empty there would be for all that are forked.
@@ -236,6 +236,7 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Pr
         self.result_max = 0
         # Of the call that runs.
         self.turn = OUTSIDE
+        self.begin_giving()
         self.callees = Callees(channel, core)
         self.print_to_the_node()
         os.register_at_fork(after_in_child=self.left_behind, after_in_parent=self.has_forked)
@@ -334,15 +335,17 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Pr
 
     def call(self, turn, rest):
         arguments, lent, base = self.arguments(rest)
-        followers, memory_bytes = followers_in(arguments.pop()) if lent & WITH_FOLLOWERS else ((), 0)  # noqa: F821 - of followers.py
+        followers = followers_in(arguments.pop()) if lent & WITH_FOLLOWERS else ()  # noqa: F821 - of followers.py
+        next_one = followers[0] if followers else None
+        self.has_heir(next_one, base)
         if lent & WITH_OUTBOX:  # noqa: F821 - of shared.py
             self.lend(None if lent & WITH_KEPT else taken(self.channel.descriptors), base)  # noqa: F821
-        result, is_followed = self.serve_call(turn, self.apply, arguments, memory_bytes if followers else None)
+        result, is_followed = self.serve_call(turn, self.apply, arguments, next_one)
         for place, follower in enumerate(followers, 1):
             if not is_followed:
                 break
-            arguments, is_last = None, place == len(followers)
-            result, is_followed = self.follow(follower, result, base, None if is_last else memory_bytes)
+            arguments, next_one = None, followers[place] if place < len(followers) else None
+            result, is_followed = self.follow(follower, result, base, next_one)
         if lent:
             # Whoever waits for the answer, and has been woken on this processor, comes before what is only to be tidied up.
             os.sched_yield()
@@ -351,11 +354,10 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Pr
         arguments = result = None
         self.tidy_up()
 
-    def serve_call(self, turn, apply, arguments, memory_bytes):
-        """Serves a call, and gives its result and whether it is followed by another one, which may be where the instance's memory
-        is told."""
+    def serve_call(self, turn, apply, arguments, next_one):
+        """Serves a call, and gives its result and whether that which may follow it is begun here."""
         self.log_left, self.turn = self.log_max, turn
-        self.may_be_long(memory_bytes is not None)
+        self.may_be_long(next_one)
         self.callees.begin(turn, arguments[1] if len(arguments) > 1 else None)
         try:
             result = apply(*arguments)
@@ -364,8 +366,8 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Pr
             self.raised(turn, error)
             return None, False
         self.has_ended()
-        is_followed = memory_bytes is not None and self.may_be_followed(result, memory_bytes)
-        if memory_bytes is not None and not is_followed:
+        is_followed = next_one is not None and self.may_be_followed(result, next_one)
+        if next_one is not None and not is_followed:
             self.channel.hold(ALONE, turn)
         self.answer(turn, result)
         return result, is_followed
@@ -376,13 +378,13 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Pr
         self.tell_waited()
         self.keep()
 
-    def tidy_up(self):
-        """A call has been answered."""
+    def tidy_up(self, stays=False):
+        """A call has been answered. Who stays does not end, whatever it keeps."""
         if self.heap:
             self.heap.copied = None
         if self.outbox is not None:
             self.let_go()
-        if self.heap and self.heap.end():
+        if self.heap and self.heap.end() and not stays:
             self.leave()
         # What threads print between two calls is of no call.
         self.log_left, self.turn = min(self.log_left, BETWEEN_CALLS_BYTES), OUTSIDE

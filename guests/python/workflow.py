@@ -10,11 +10,14 @@
 import copyreg
 import io
 import pickle
+import weakref
 
 # The longest result that a step may have, and what it begins with.
 STEP_FRAME = b"\x02\0\0\0{}"
 # The beginning of a value with buffers, and where those lie.
 VALUE_HEAD, ALIGN = 17, 64
+# What stands for a value that was given away.
+GIVEN = 3
 # A result that is longer is put into memory that is shared.
 SHARED_BYTES_MIN = 256 << 10
 # What an order is, and the longest arguments that it has: a call of a function is not much longer.
@@ -52,7 +55,7 @@ class StepError(Exception):
 class Step:
     """The result of a call, before it is there. Passing it on to other functions does not wait for it."""
 
-    __slots__ = ("_run", "_result", "function", "number")
+    __slots__ = ("__weakref__", "_run", "_result", "function", "number")
 
     def __init__(self, run, function, number):
         self._run, self.function, self.number = run, function, number
@@ -216,7 +219,7 @@ class Run:
                 self.tell_locked()
             step = Step(self, name, self.made)
             self.made += 1
-            self.batch.append((name, needs, sent, written))
+            self.batch.append((weakref.ref(step), name, needs, sent, written))
             self.batch_bytes += len(written)
             is_full = len(self.batch) >= BATCH_STEPS or self.batch_bytes >= BATCH_BYTES
         if is_full:
@@ -239,11 +242,8 @@ class Run:
             raise self.broken
         if not self.batch:
             return
-        steps = [
-            {"function": name, "needs": needs, "bytes": len(written), **({"isolated": sent} if sent else {})}
-            for name, needs, sent, written in self.batch
-        ]
-        functions = {name: self.options[name] for name, *_ in self.batch}
+        steps = [step_told(*one) for one in self.batch]
+        functions = {name: self.options[name] for _, name, *_ in self.batch}
         head = json.dumps({"functions": functions, "steps": steps}).encode()
         parts = [len(head).to_bytes(4, "little"), head, *(written for *_, written in self.batch)]
         # What was not sent at all, as when too much is asked at the same time, is told the next time.
@@ -311,6 +311,16 @@ class Teller:
                     self.soon(run)
 
 
+def step_told(step, name, needs, sent, written):
+    """What the node is told of a step: also whether nobody has it any more, so that only steps that it knows get the result."""
+    told = {"function": name, "needs": needs, "bytes": len(written)}
+    if sent:
+        told["isolated"] = sent
+    if step() is None:
+        told["is_left"] = True
+    return told
+
+
 def answered(told, function=None, number=None):
     """What the node says to an order; how a step has failed is an exception."""
     status, kind, body = told
@@ -374,10 +384,10 @@ def written(value, what, table):
     return target.getvalue()
 
 
-def result_of(box, what):
+def result_of(box, what, given=None):
     """A step's result, the only item of the box: mapped where it is, or pickled. Then arrays and the like are not copied
     into it, but lie beside the rest; what is long is put where others can map it."""
-    if (handed := hand_over(box)) is not None:  # noqa: F821 - the template's
+    if (handed := hand_over(box, given)) is not None:  # noqa: F821 - the template's
         return STEP_FRAME + handed if isinstance(handed, bytes) else handed
     value, buffers, target = box.pop(), [], io.BytesIO()
     try:
@@ -428,6 +438,8 @@ def written_arguments(arguments, needs, sent, run, name):
 
 
 def read_value(body):
+    if body[0] == GIVEN:
+        raise RuntimeError("this value was given to a step in the instance that made it, and is nowhere else")
     if body[0] != 1:
         return pickle.loads(body)
     # Who is given an array may write to it: what is mapped is its own, and else it is copied.
@@ -474,16 +486,17 @@ def step_applied(function, name):
         marks = [time.monotonic_ns()]
         try:
             # Without arguments it is given the results themselves.
-            positional, named = read_value(arguments) if arguments else ([*map(result_at, range(len(results)))], {})
+            # Positional and named ones; nothing else has them, for they may be what is returned.
+            given = [*(read_value(arguments) if arguments else ([*map(result_at, range(len(results)))], {})), _values]
             marks.append(time.monotonic_ns())
             # Nobody else is to have it: then nothing needs to be left of it here.
-            box = [body(*positional, **named)]
+            box = [body(*given[0], **given[1])]
             if hasattr(box[0], "__await__"):
                 box[0] = awaited_here(box[0])
             marks.append(time.monotonic_ns())
-            result = result_of(box, f"what {name} returned")
+            result = result_of(box, f"what {name} returned", given)
             if hasattr(result, "others"):
-                result.others = positional, named, _results, _values
+                result.others = given, _results
             return result
         except BaseException as error:
             raise users_part(error)  # noqa: B904

@@ -91,10 +91,16 @@ impl Outcome {
             let worst = self.worst(|ratio| !ratio.is_large && ratio.side == side);
             add(&format!("small_over_{side}"), |ours_over| ours_over, worst);
         }
-        if let Some((over_best, apart)) = self.worst_apart() {
+        let mut add = |figure: &str, value: fn(f64) -> f64, worst: Option<(f64, &Ratio)>| {
+            let Some((over_best, apart)) = worst else { return };
             let meaning = format!("{}, from one instance to another one, {}", apart.kind, apart.number);
-            report.add("small_apart_over_best", over_best, "x", &meaning, apart.rounds);
-        }
+            report.add(figure, value(over_best), "x", &meaning, apart.rounds);
+        };
+        let is_object = |ratio: &Ratio| is_large_one(ratio, handed) && ratio.side != ARROW;
+        add("worst_saving_apart_ge_1m", |over_best| 1.0 - over_best, self.worst_apart(is_object));
+        let with_read = self.worst_apart(|ratio| is_large_one(ratio, read));
+        add("worst_apart_over_peer_with_read", |over_best| over_best, with_read);
+        add("small_apart_over_best", |over_best| over_best, self.worst_apart(|ratio| !ratio.is_large));
     }
 
     /// Where ours is slowest beside another one: the best peer of the worst value.
@@ -104,10 +110,11 @@ impl Outcome {
     }
 
     /// The same of steps that do not follow one another in an instance: how often as long it takes as the best peer.
-    fn worst_apart(&self) -> Option<(f64, &Ratio)> {
-        let apart = self.0.iter().filter(|ratio| ratio.side == APART);
+    fn worst_apart(&self, is_meant: impl Fn(&Ratio) -> bool) -> Option<(f64, &Ratio)> {
+        let apart = self.0.iter().filter(|ratio| ratio.side == APART && is_meant(ratio));
         let over_best = apart.filter_map(|apart| {
-            let best = self.worst(|ratio| ratio.kind == apart.kind && ratio.number == apart.number)?;
+            let is_beside = |ratio: &Ratio| ratio.kind == apart.kind && ratio.number == apart.number;
+            let best = self.worst(|ratio| is_meant(ratio) && is_beside(ratio))?;
             Some((best.ours_over / apart.ours_over, apart))
         });
         over_best.max_by(|(a, _), (b, _)| a.total_cmp(b))

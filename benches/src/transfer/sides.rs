@@ -26,8 +26,7 @@ pub(super) const PEERS: [&str; 4] = ["redis", "shm", ARROW, "ray"];
 const OF_THE_NODE: [(&str, &str, &str); 3] =
     [(OURS, "handed", ""), (MESSAGES, "handed", "values = \"send\"\n"), (APART, "handed_apart", "")];
 
-/// Four instances of 2.5 GiB and two workflows are a little less than half of it; little else is used at the same time. Those of
-/// the third one have what is small.
+/// Five or six instances of 2.5 GiB and three workflows are two thirds of the rest; little else is used at the same time.
 const LEFT_TO_PEERS_BYTES: u64 = 2 << 30;
 
 /// How long a value took, in nanoseconds from when its producer returned.
@@ -76,8 +75,6 @@ impl Side {
     pub(super) fn takes(&self, kind: &Kind) -> bool {
         match self.name {
             ARROW => kind.is_for_arrow,
-            // What is large is handed over from one instance to another one anyway.
-            APART => kind.is_small(),
             _ => true,
         }
     }

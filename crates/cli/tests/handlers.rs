@@ -78,8 +78,9 @@ fn transfers(name: &str, flags: &[&str], preload: &str, pythons: &[PathBuf], cou
         environment = vec![("LD_PRELOAD", preload.as_str()), ("ASAN_OPTIONS", "detect_leaks=0")];
     }
     for python in pythons {
-        let arguments = ["-B", "python/heap_test.py", library.to_str().unwrap(), count];
-        println!("{}", run(python, &arguments, &environment));
+        for test in ["python/heap_test.py", "python/owned_test.py"] {
+            println!("{}", run(python, &["-B", test, library.to_str().unwrap(), count], &environment));
+        }
     }
     _ = std::fs::remove_file(&library);
 }

@@ -279,6 +279,10 @@ pub struct Follower {
     pub head: Vec<u8>,
     /// Its arguments, as the runtime writes them; what is missing is the result of the one before it.
     pub arguments: Vec<u8>,
+    /// It may begin after a result that is sent, and is copied for it.
+    pub is_brief: bool,
+    /// It may be given that result itself, for nobody else will ever ask for it.
+    pub may_be_given: bool,
 }
 
 /// Steps that may follow one another. Dropping it has those stopped that are not claimed.

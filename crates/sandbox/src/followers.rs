@@ -23,6 +23,10 @@ pub struct Follower {
     pub head: Vec<u8>,
     /// Its other arguments, as the runtime of the image writes them.
     pub arguments: Vec<u8>,
+    /// It may begin after a result that is sent, and is copied for it.
+    pub is_brief: bool,
+    /// It may be given that result itself, for nobody else will ever ask for it: then that may be long.
+    pub may_be_given: bool,
     /// Who makes the calls of other functions that it asks for.
     pub callees: Option<Arc<dyn Callees>>,
 }

@@ -64,7 +64,7 @@ fn what_is_apart_is_no_peer() {
     );
     let worst = outcome.worst(|ratio| ratio.kind == "number").unwrap();
     assert_eq!((worst.side, worst.ours_over), ("shm", 0.5));
-    let (over_best, apart) = outcome.worst_apart().unwrap();
+    let (over_best, apart) = outcome.worst_apart(|_| true).unwrap();
     assert_eq!((apart.kind, over_best), ("list", 3.0));
 }
 

@@ -18,6 +18,7 @@ mod executables;
 mod following;
 mod frameworks;
 mod functions;
+mod given;
 mod hosts;
 mod http2;
 mod images;

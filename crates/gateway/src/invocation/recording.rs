@@ -190,9 +190,11 @@ impl Recording {
     /// Where its time went, if it is a step and an instance ran for it.
     pub(super) fn step_times(&mut self) -> Option<StepTimes> {
         let CallReport { start, queued, starting, spent, phases, .. } = self.report.as_mut()?;
-        let running = spent.as_ref()?.running;
+        let spent = spent.as_ref()?;
+        let (running, memory_peak_bytes) = (spent.running, spent.memory_peak_bytes);
         let has_followed = *start == WITHIN;
-        Some(StepTimes { queued: *queued + *starting, running, phases: phases.take(), has_followed })
+        let queued = *queued + *starting;
+        Some(StepTimes { queued, running, memory_peak_bytes, phases: phases.take(), has_followed })
     }
 
     /// What it printed, once it has run.

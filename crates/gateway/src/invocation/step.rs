@@ -73,6 +73,8 @@ pub(crate) struct StepTimes {
     pub(crate) queued: Duration,
     /// In the instance.
     pub(crate) running: Duration,
+    /// The most memory that the instance had until its end, if that is known.
+    pub(crate) memory_peak_bytes: Option<u64>,
     /// What that says of it.
     pub(crate) phases: Option<Box<Phases>>,
     /// It followed another step in its instance, and began before it was asked for.

@@ -30,26 +30,45 @@ const BRIEF: Duration = Duration::from_millis(20);
 const HABITS_MAX: usize = 4096;
 /// Of how long one runs usually, the part that the last time counts for.
 const LAST_COUNTS: u32 = 4;
+/// Of the memory that an instance may have, what a step has at most that may be given a long value there: about as much may be
+/// taken when it begins.
+const MEMORY_SHARE: u64 = 2;
 
-/// How long steps run, by their procedures. Of what is not known nothing is expected.
+/// What steps are like, by their procedures. Of what is not known nothing is expected.
 #[derive(Default)]
-pub(super) struct Habits(Mutex<HashMap<Handle, Duration>>);
+pub(super) struct Habits(Mutex<HashMap<Handle, Habit>>);
+
+/// What a step is like.
+struct Habit {
+    /// How long it runs.
+    usual: Duration,
+    /// The most memory that an instance of its own had lately; `None`: that is not known.
+    memory_bytes: Option<u64>,
+}
 
 impl Habits {
-    pub(super) fn note(&self, procedure: Handle, ran: Duration) {
+    pub(super) fn note(&self, procedure: Handle, ran: Duration, memory_bytes: Option<u64>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= HABITS_MAX && !known.contains_key(&procedure) {
             known.clear();
         }
-        let usual = known.entry(procedure).or_insert(ran);
-        *usual = (*usual * (LAST_COUNTS - 1) + ran) / LAST_COUNTS;
+        let habit = known.entry(procedure).or_insert(Habit { usual: ran, memory_bytes });
+        let usual = (habit.usual * (LAST_COUNTS - 1) + ran) / LAST_COUNTS;
         // Once is enough to be careful.
-        *usual = if ran >= BRIEF { ran.max(*usual) } else { *usual };
+        habit.usual = if ran >= BRIEF { ran.max(usual) } else { usual };
+        habit.memory_bytes = memory_bytes.or(habit.memory_bytes);
     }
 
     fn are_brief(&self, procedure: Handle) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(&procedure).is_some_and(|usual| *usual < BRIEF)
+        known.get(&procedure).is_some_and(|habit| habit.usual < BRIEF)
+    }
+
+    /// Whether one has room where about half of the memory is taken.
+    fn have_room(&self, procedure: Handle, memory_bytes: u64) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = known.get(&procedure).and_then(|habit| habit.memory_bytes);
+        most.is_some_and(|most| most <= memory_bytes / MEMORY_SHARE)
     }
 }
 
@@ -84,6 +103,13 @@ pub(super) struct Chain {
     pub(super) followers: Vec<Follower>,
 }
 
+/// A step that may follow another one, as a `Follower` has it.
+struct Next {
+    served: Arc<Served>,
+    is_brief: bool,
+    may_be_given: bool,
+}
+
 impl Run {
     /// What may follow a step that is about to be begun; all of it has the permit of that one, for they run one after the
     /// other.
@@ -109,7 +135,10 @@ impl Run {
         while chain.steps.len() < FOLLOWERS_MAX {
             let Some((number, arguments)) = self.waits_for(last) else { break };
             bytes += arguments.len();
-            let Some(next) = self.brief(shared, number).filter(|_| bytes <= ARGUMENTS_MAX) else { break };
+            let Some(next) = self.next(shared, (last, number)).filter(|_| bytes <= ARGUMENTS_MAX) else {
+                break;
+            };
+            let Next { served: next, is_brief, may_be_given } = next;
             let is_held = next.procedure == served.procedure || chain.places.contains_key(&next.procedure);
             if !is_held {
                 let Some(held) = reserved(shared, &next) else { break };
@@ -117,7 +146,7 @@ impl Run {
             }
             let prepared = self.prepared(shared, &next, permit.clone());
             let (handler, head) = (self.options(number).0.to_string(), prepared.head().to_vec());
-            chain.followers.push(Follower { handler, head, arguments });
+            chain.followers.push(Follower { handler, head, arguments, is_brief, may_be_given });
             chain.steps.push((number, prepared));
             last = number;
         }
@@ -145,12 +174,17 @@ impl Run {
         })
     }
 
-    /// The procedure of a step, if it is known to be brief.
-    fn brief(&self, shared: &Shared, number: Number) -> Option<Arc<Served>> {
+    /// What a step is that may follow another one: it is known to be brief, or may be given the other one's result, for nobody
+    /// else ever asks for that, not even its own next attempt.
+    fn next(&self, shared: &Shared, (last, number): (Number, Number)) -> Option<Next> {
         let (function, options) = self.options(number);
         let functions = shared.backend.functions()?;
         let served = functions.step(&self.beginning.workflow, &options.settings(&function, true)).ok()?;
-        shared.workflows.habits.are_brief(served.procedure).then_some(served)
+        let habits = &shared.workflows.habits;
+        let is_only = options.retries == 0 && self.inner().graph.is_for(last, number);
+        let is_brief = habits.are_brief(served.procedure);
+        let may_be_given = is_only && habits.have_room(served.procedure, served.memory_bytes);
+        (is_brief || may_be_given).then_some(Next { served, is_brief, may_be_given })
     }
 
     /// A step has ended well: those that were sent with it may have begun.
@@ -207,22 +241,34 @@ mod tests {
     fn a_step_is_brief_that_is_known_to_be_and_one_long_time_is_remembered_for_a_while() {
         let (habits, procedure) = (Habits::default(), Handle::u64(1));
         assert!(!habits.are_brief(procedure), "nothing is known of it");
-        habits.note(procedure, Duration::from_millis(1));
+        habits.note(procedure, Duration::from_millis(1), None);
         assert!(habits.are_brief(procedure));
-        habits.note(procedure, Duration::from_millis(50));
+        habits.note(procedure, Duration::from_millis(50), None);
         let brief_again = (1..20).find(|_| {
-            habits.note(procedure, Duration::from_millis(1));
+            habits.note(procedure, Duration::from_millis(1), None);
             habits.are_brief(procedure)
         });
         assert_eq!(brief_again, Some(4));
-        habits.note(procedure, Duration::from_secs(3600));
+        habits.note(procedure, Duration::from_secs(3600), None);
         assert!(!habits.are_brief(procedure));
+    }
+
+    #[test]
+    fn a_step_has_room_beside_others_if_it_is_known_to_need_little() {
+        let (habits, procedure) = (Habits::default(), Handle::u64(1));
+        assert!(!habits.have_room(procedure, 1 << 40), "nothing is known of it");
+        habits.note(procedure, Duration::from_millis(1), None);
+        assert!(!habits.have_room(procedure, 1 << 40));
+        habits.note(procedure, Duration::from_secs(1), Some(1000));
+        // Where it has followed another one, nothing is learned.
+        habits.note(procedure, Duration::from_secs(1), None);
+        assert!(habits.have_room(procedure, 2000) && !habits.have_room(procedure, 1999));
     }
 
     #[test]
     fn very_many_procedures_are_forgotten() {
         let habits = Habits::default();
-        (0..HABITS_MAX as u64 + 1).for_each(|number| habits.note(Handle::u64(number), Duration::ZERO));
+        (0..HABITS_MAX as u64 + 1).for_each(|number| habits.note(Handle::u64(number), Duration::ZERO, None));
         assert!(habits.are_brief(Handle::u64(HABITS_MAX as u64)) && !habits.are_brief(Handle::u64(0)));
     }
 }

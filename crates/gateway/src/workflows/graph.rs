@@ -37,6 +37,8 @@ pub(super) struct Made {
     pub(super) needs: Vec<Number>,
     /// Those of them of which it is sent the values, and maps nothing; in their order.
     pub(super) isolated: Vec<Number>,
+    /// The workflow has let go of it: only steps that are made by now are given its result.
+    pub(super) is_left: bool,
     /// The others, as the runtime writes them.
     pub(super) arguments: Vec<u8>,
 }
@@ -62,6 +64,7 @@ pub(super) struct Step {
     pub(super) needs: Vec<Number>,
     /// Those of them of which it is sent the values, and maps nothing.
     pub(super) isolated: Vec<Number>,
+    is_left: bool,
     pub(super) state: State,
     /// Attempts that were begun.
     pub(super) attempts: u32,
@@ -131,7 +134,7 @@ impl Graph {
     /// # Errors
     /// At a bound, or if it needs what is no earlier step; then nothing is added.
     pub(super) fn add(&mut self, made: Made, now: Duration) -> Result<Number, Refused> {
-        let Made { function, mut needs, isolated, arguments } = made;
+        let Made { function, mut needs, isolated, is_left, arguments } = made;
         let number = Number::try_from(self.steps.len()).map_err(|_| Refused::TooMany)?;
         if self.steps.len() >= STEPS_MAX {
             return Err(Refused::TooMany);
@@ -172,6 +175,7 @@ impl Graph {
             function,
             needs,
             isolated,
+            is_left,
             state,
             attempts: 0,
             is_remembered: false,
@@ -226,6 +230,11 @@ impl Graph {
             let waits_only = matches!(step.state, State::Waiting) && step.needs == [number];
             (waits_only && step.isolated.is_empty()).then_some((*wanting, step.arguments.as_slice()))
         })
+    }
+
+    /// Whether nobody but this other step ever asks for the result of one.
+    pub(super) fn is_for(&self, number: Number, other: Number) -> bool {
+        self.step(number).is_some_and(|step| step.is_left && step.wanted_by == [other])
     }
 
     fn result(&self, number: Number) -> Option<Handle> {

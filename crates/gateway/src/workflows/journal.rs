@@ -193,6 +193,7 @@ mod tests {
             function: function.into(),
             needs: needs.to_vec(),
             isolated: Vec::new(),
+            is_left: false,
             arguments: arguments.to_vec(),
         }
     }

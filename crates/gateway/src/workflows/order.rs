@@ -141,6 +141,9 @@ struct StepHead {
     /// Those of `needs` of which it is sent the values.
     #[serde(default)]
     isolated: Vec<Number>,
+    /// The workflow has let go of it: only steps that are told by now are given its result.
+    #[serde(default)]
+    is_left: bool,
     /// Of its arguments.
     bytes: usize,
 }
@@ -175,7 +178,7 @@ impl Steps {
             options.insert(function.into(), options_of_it);
         }
         let mut made = Vec::with_capacity(head.steps.len());
-        for StepHead { function, needs, mut isolated, bytes } in head.steps {
+        for StepHead { function, needs, mut isolated, is_left, bytes } in head.steps {
             let known = options.get_key_value(function.as_str());
             let (function, _) = known.ok_or("a step's function is none of those that it describes")?;
             let (own, rest) = arguments.split_at_checked(bytes).ok_or("its arguments end early")?;
@@ -187,7 +190,7 @@ impl Steps {
             if isolated.iter().any(|need| known.binary_search(need).is_err()) {
                 return Err("a step is sent values that it does not need".to_owned());
             }
-            made.push(Made { function: function.clone(), needs, isolated, arguments: own.to_vec() });
+            made.push(Made { function: function.clone(), needs, isolated, is_left, arguments: own.to_vec() });
         }
         if !arguments.is_empty() {
             return Err("something follows its arguments".to_owned());
@@ -232,9 +235,20 @@ mod tests {
         let head = r#"{"functions": {"main.a": {"retries": 2, "memory_bytes": 268435456}, "lib.b": {}},
             "steps": [{"function": "main.a", "bytes": 3}, {"function": "lib.b", "needs": [0, 0], "isolated": [0], "bytes": 0}]}"#;
         let steps = Steps::read(&order(head, b"abc")).unwrap();
-        let a =
-            Made { function: "main.a".into(), needs: vec![], isolated: vec![], arguments: b"abc".to_vec() };
-        let b = Made { function: "lib.b".into(), needs: vec![0, 0], isolated: vec![0], arguments: vec![] };
+        let a = Made {
+            function: "main.a".into(),
+            needs: vec![],
+            isolated: vec![],
+            is_left: true,
+            arguments: b"abc".to_vec(),
+        };
+        let b = Made {
+            function: "lib.b".into(),
+            needs: vec![0, 0],
+            isolated: vec![0],
+            is_left: false,
+            arguments: vec![],
+        };
         assert_eq!(steps.made, [a, b]);
         let options = &steps.options["main.a"];
         assert_eq!((options.retries, options.settings("main.a", false).memory_bytes), (2, Some(256 << 20)));

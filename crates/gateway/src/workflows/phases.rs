@@ -177,7 +177,13 @@ mod tests {
     fn times(pickled: &[(&str, u32)]) -> StepTimes {
         let pickled = pickled.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
         let phases = Phases { taking: ms(2), running: ms(30), giving: ms(5), pickled };
-        StepTimes { queued: ms(4), running: ms(40), phases: Some(Box::new(phases)), has_followed: false }
+        StepTimes {
+            queued: ms(4),
+            running: ms(40),
+            memory_peak_bytes: None,
+            phases: Some(Box::new(phases)),
+            has_followed: false,
+        }
     }
 
     #[test]

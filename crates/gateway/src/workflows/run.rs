@@ -302,7 +302,9 @@ impl Run {
             drop(place);
             if let Some(times) = &end.times {
                 self.note(number, times);
-                shared.workflows.habits.note(served.procedure, times.running);
+                // What the one before has left in the instance is no habit of this one's.
+                let memory = times.memory_peak_bytes.filter(|_| !times.has_followed);
+                shared.workflows.habits.note(served.procedure, times.running, memory);
             }
             let problem = match end.result {
                 Ok(result) => return Ok((result, end.is_remembered, served.is_pure && !self.is_declared())),

@@ -56,8 +56,9 @@ impl Processes {
             followers.iter().take(FOLLOWERS_MAX).map(|_| Arc::<Postponed>::default()).collect();
         // Of more than that, the rest is begun as others are.
         let calls = followers.into_iter().zip(&callees).map(|(follower, callees)| {
-            let gateway::Follower { handler, head, arguments } = follower;
-            Follower { handler, head, arguments, callees: Some(Arc::clone(callees) as _) }
+            let gateway::Follower { handler, head, arguments, is_brief, may_be_given } = follower;
+            let callees = Some(Arc::clone(callees) as _);
+            Follower { handler, head, arguments, is_brief, may_be_given, callees }
         });
         let calls: Vec<_> = calls.collect();
         let followers = calls.iter().map(|_| Place::Open).collect();
@@ -408,8 +409,14 @@ mod tests {
     }
 
     fn followers(count: usize) -> Following {
-        let call =
-            Follower { handler: "main.f".to_owned(), head: Vec::new(), arguments: Vec::new(), callees: None };
+        let call = Follower {
+            handler: "main.f".to_owned(),
+            head: Vec::new(),
+            arguments: Vec::new(),
+            is_brief: true,
+            may_be_given: false,
+            callees: None,
+        };
         let followers = (0..count).map(|_| Place::Open).collect();
         let state = State { start: None, first: None, followers, ticket: None, is_left: false };
         Following {

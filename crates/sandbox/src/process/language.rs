@@ -100,6 +100,7 @@ const PYTHON_SOURCE: &str = concat!(
     include_str!("../../../../guests/python/images.py"),
     include_str!("../../../../guests/python/models.py"),
     include_str!("../../../../guests/python/heap.py"),
+    include_str!("../../../../guests/python/owned.py"),
     include_str!("../../../../guests/python/followers.py"),
     include_str!("../../../../guests/python/template.py")
 );

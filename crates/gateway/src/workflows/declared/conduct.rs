@@ -340,7 +340,8 @@ impl Conducting<'_> {
         for (index, arguments) in arguments.into_iter().enumerate() {
             let needs = self.needs(step, index, count);
             self.edges += needs.len();
-            made.push(Made { function: function.clone(), isolated: Vec::new(), needs, arguments });
+            let function = function.clone();
+            made.push(Made { function, isolated: Vec::new(), is_left: false, needs, arguments });
         }
         let given = step.needs.iter().flat_map(|need| &self.numbers[*need]);
         self.run.unkeep(given, first..first + count);

@@ -9,7 +9,13 @@ use super::*;
 const NOW: Duration = Duration::from_secs(1);
 
 fn made(needs: &[Number]) -> Made {
-    Made { function: "main.step".into(), needs: needs.to_vec(), isolated: Vec::new(), arguments: vec![7; 10] }
+    Made {
+        function: "main.step".into(),
+        needs: needs.to_vec(),
+        isolated: Vec::new(),
+        is_left: false,
+        arguments: vec![7; 10],
+    }
 }
 
 fn blob(number: Number) -> Handle {

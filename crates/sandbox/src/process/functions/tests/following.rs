@@ -70,6 +70,8 @@ fn follower(handler: &str, arguments: &[u8]) -> Follower {
         handler: handler.to_owned(),
         head: b"{}".to_vec(),
         arguments: arguments.to_vec(),
+        is_brief: true,
+        may_be_given: false,
         callees: None,
     }
 }
