@@ -40,7 +40,7 @@ export function graphPicture({ groups, edges }, open, hrefOf) {
 /** What the kinds of lines stand for. */
 export function graphKeys() {
   return h("p", { class: "keys" },
-    h("span", { class: "edge mapped" }, "mapped"), h("span", { class: "edge sent" }, "sent"), h("span", { class: "edge open" }, "not yet handed over"));
+    h("span", { class: "edge mapped" }, "mapped, or given away"), h("span", { class: "edge sent" }, "sent"), h("span", { class: "edge open" }, "not yet handed over"));
 }
 
 const total = ({ mapped, sent }) => mapped + sent;
@@ -86,10 +86,11 @@ function dotsHeight({ steps }) {
   return Math.ceil(Math.min(steps.length, DOTS.max) / DOTS.columns) * DOTS.size + 8 + (steps.length > DOTS.max ? 14 : 0);
 }
 
-const kindOf = ({ mapped, sent, isOpen }) => (isOpen ? "open" : mapped > 0 && mapped >= sent ? "mapped" : "sent");
+const kindOf = ({ mapped, sent, given, isOpen }) => (isOpen ? "open" : (mapped > 0 || given > 0) && mapped >= sent ? "mapped" : "sent");
 
-function titleOf({ from, to, count: times, mapped, sent, isOpen }) {
-  const parts = [mapped > 0 ? `${bytes(mapped)} mapped` : "", sent > 0 || mapped === 0 ? `${bytes(sent)} sent` : ""].filter(Boolean);
+function titleOf({ from, to, count: times, mapped, sent, given, isOpen }) {
+  const isSent = sent > 0 || (mapped === 0 && given === 0);
+  const parts = [given > 0 ? `${count(given)} given away` : "", mapped > 0 ? `${bytes(mapped)} mapped` : "", isSent ? `${bytes(sent)} sent` : ""].filter(Boolean);
   return `${from.function} to ${to.function}, ${count(times)} times: ${isOpen ? "not yet handed over" : parts.join(", ")}`;
 }
 

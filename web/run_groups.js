@@ -68,13 +68,14 @@ function edgesOf(steps, of) {
       const [from, to, needed] = [of.get(need), of.get(step.step), bySteps.get(need)];
       if (from === undefined) continue;
       const key = `${from.key}>${to.key}`;
-      if (!edges.has(key)) edges.set(key, { from, to, count: 0, mapped: 0, sent: 0, isOpen: true });
+      if (!edges.has(key)) edges.set(key, { from, to, count: 0, mapped: 0, sent: 0, given: 0, isOpen: true });
       const edge = edges.get(key);
       edge.count += 1;
       // It is handed over when the step begins that needs it.
-      if (step.begun_us === undefined || needed.result_bytes === undefined) continue;
+      if (step.begun_us === undefined || (needed.result_bytes === undefined && !needed.is_given)) continue;
       edge.isOpen = false;
-      edge[needed.is_mapped ? "mapped" : "sent"] += needed.result_bytes;
+      if (needed.is_given) edge.given += 1;
+      else edge[needed.is_mapped ? "mapped" : "sent"] += needed.result_bytes;
     }
   }
   return [...edges.values()];

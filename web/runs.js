@@ -182,6 +182,7 @@ function stepState(step) {
 }
 
 function result(step) {
+  if (step.is_given) return h("span", { class: "good" }, "given away");
   if (step.result_bytes === undefined) return "–";
   return step.is_mapped ? h("span", { class: "good" }, `${bytes(step.result_bytes)} mapped`) : bytes(step.result_bytes);
 }

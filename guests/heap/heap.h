@@ -137,15 +137,16 @@ EXPORTED int heap_is_plain(Object *value, size_t most);
 /* For Python: a tuple of a copy that is what pickle would make of it, if it is plain in the same way, or None. */
 EXPORTED Object *heap_plain_copy(Object *value);
 
-/* For Python: whether only the value that is the only item of a list refers to what it is made of, and that may be given
- * away (owned.c); None if all of it may be, and others refer to some of it as well; or a tuple of a type, and False, or of a class or function that is part of it, and True, of which that
- * is not known. */
+/* For Python: whether only the value that is the only item of a list refers to what it is made of, and that may be given away (owned.c). A
+ * tuple of a number (0: not all of it may be, 1: others refer to some of it, 2: nobody does) and a list of what is still to be looked at: types
+ * of its objects, classes and functions that it refers to, and objects of types of which that was said; or of None and a list of types of
+ * which nothing is known. */
 EXPORTED Object *heap_owned(Object *box);
-/* Says what is known of one: its kind, as in owned.py, whether it is a library's, and the name of an attribute, or None, that says
- * of an instance whether it has something of others. -1 if too much is known. */
-EXPORTED int heap_know(Object *object, int is_class_or_function, int kind, int is_library, Object *is_shared);
-/* Where in a type of elements of arrays their size is. */
-EXPORTED void heap_know_arrays(size_t element_size_at);
+/* Says what is known of a type: its kind, which library's it is and what is asked of its objects, as in owned.py, and the name of an attribute,
+ * or None. -1 if too much is known. */
+EXPORTED int heap_know(Object *type, int kind, int level, int asked, Object *name);
+/* Whether objects of two types are ended by the same function. */
+EXPORTED int heap_ends_alike(Object *type, Object *other);
 
 /* From now on empty arenas are kept for the next objects, up to 32 MiB (arenas.c). Not for interpreters without a lock,
  * which use none. EPERM where a bound of the process's addresses is the limit of its memory. */

@@ -6,8 +6,8 @@
  * garbage. What nobody can change may be anybody's as well.
  *
  * Which types may be given away is judged elsewhere (guests/python/owned.py), once
- * for each, and again if how they are pickled has changed. Nothing of Python's
- * runs while a value is looked at.
+ * for each, and again if what says how they are pickled has changed. Nothing of
+ * Python's runs while a value is looked at: attributes are asked for of types in C.
  */
 #include "heap_write.h"
 
@@ -22,29 +22,39 @@ enum kind {
     OPAQUE,
     /* What it refers to is what the collector is told. */
     WALKED,
-    /* The same, and it may be anybody's if nobody can change what is in it. */
-    TUPLE,
     ARRAY,
     /* A weak reference, as libraries have them to what they are part of. */
     WEAK,
     REFUSED
 };
+/* What is asked of each object of a type: nothing; an attribute is None; one is something that nobody can change; Python looks at it. */
+enum asked { NOTHING, ABSENT, CONSTANT, LOOKED_AT };
+/* What is of a library: nothing; its arrays may be as they are; so may its weak references, and in lists and tuples of its own. */
+enum level { NONE, LIBRARY, LISTED, WEAKLY };
 
 /* Not all of it is known, others refer to some of it, or nobody does. */
 enum owned { NOT_KNOWN, SHARED, OWNED };
 
 #define TYPE_IS_CLASS (1ul << 31)
 #define TRAVERSE(type) ((int (*)(Object *, int (*)(Object *, void *), void *))(type)->slots_2[1])
-/* Types and functions that are known; what a value may refer to, and constants in each other. */
+#define END(type) ((type)->slots_1[0])
+/* Types that are known; what a value may refer to; what is not known, and what is looked at by Python, of one value. */
 #define KNOWN_MAX 4096
 #define EDGES_MAX (1ul << 28)
-#define CONSTANT_DEPTH 4
+#define UNKNOWN_MAX 256
+#define CHECKED_MAX 4096
+/* Constants in each other. */
+#define CONSTANT_DEPTH 6
+enum { IS_CONSTANT = 1, IS_NOT };
 /* Items that are fetched before they are looked at. */
 #define AHEAD 24
 /* More objects with several references: the table is given back afterwards. */
 #define SHARED_KEPT (16ul << 10)
 /* References are fewer; what is never freed has more. */
 #define REFERENCES_MAX (1l << 30)
+/* In the low bits of addresses, which are multiples of 16: where weak references are counted, and constant tuples are remembered. */
+#define OF_WEAK 1
+#define OF_CONSTANT 2
 
 #define WEAK_TO(weak) FIELD(weak, 16, Object *)
 #define WEAK_CALLBACK(weak) FIELD(weak, 24, Object *)
@@ -55,38 +65,40 @@ enum owned { NOT_KNOWN, SHARED, OWNED };
 #define OWNS_DATA 0x4
 #define MAY_BE_WRITTEN 0x400
 #define WRITES_BACK 0x2000
-#define HAS_REFERENCES 0x1
-enum { NUMBERS_LAST = 16, OBJECTS = 17, TEXT = 19, RECORD = 20, HALF = 23 };
+enum { OBJECTS = 17, TEXT = 19, RECORD = 20, HALF = 23 };
 
 /* How what is made of a type is pickled: if any of it is another than when the type was judged, it is judged again. */
-static const char *const TELLING[] = {"__reduce__",   "__reduce_ex__",    "__getstate__", "__setstate__",
-                                      "__getnewargs__", "__getnewargs_ex__", "__new__",   "__del__"};
+static const char *const TELLING[] = {"__reduce__", "__reduce_ex__", "__getstate__",     "__setstate__", "__getnewargs__", "__getnewargs_ex__",
+                                      "__new__",    "__del__",       "__getattribute__", "__getattr__",  "__setattr__",    "__class__"};
 #define TELLINGS (sizeof TELLING / sizeof *TELLING)
 
 static struct known {
+    Type *type;
     enum kind kind;
-    int is_library;
-    /* The name of an attribute that says whether it has something of others. */
-    Object *is_shared;
+    enum level level;
+    enum asked asked;
+    /* Of the attribute. */
+    Object *name;
     Object *telling[TELLINGS];
     unsigned looked_at;
 } known[KNOWN_MAX];
 static size_t known_count;
 static struct memo places;
 static Object *telling_names[TELLINGS];
-static size_t element_size_at;
 
-/* What has several references: how many of them were not met, and one; and at addresses that are one more, of what is
- * weakly referred to, how many such there are, and how many of those were met. */
+/* What has several references: how many of them were not met, and one; of what is weakly referred to, how many such references there
+ * are, and how many of them were met; and tuples that nobody can change. */
 static struct memo shared;
-static struct words met, pending;
+static struct words met, pending, looked;
 
 static struct walk {
     unsigned number;
     size_t edges;
-    Object *unknown;
-    int is_class_or_function, is_library;
-    Type *type;
+    Object *unknown, *checked;
+    int is_known;
+    /* What is walked. */
+    Object *object;
+    enum level level;
 } walk;
 
 static int is_atom(const Object *object)
@@ -94,6 +106,14 @@ static int is_atom(const Object *object)
     const Type *type = object->type;
     return type == &PyUnicode_Type || type == &PyLong_Type || type == &PyFloat_Type || object == &_Py_NoneStruct ||
            type == &PyBytes_Type || type == &PyBool_Type || type == &PyComplex_Type;
+}
+
+static int is_noted(Object *list, Object *object, ssize_t most)
+{
+    if (PyList_Size(list) < most && PyList_Append(list, object) == 0)
+        return 1;
+    PyErr_Clear();
+    return 0;
 }
 
 static Object *found(Type *type, size_t index)
@@ -105,49 +125,92 @@ static Object *found(Type *type, size_t index)
     return _PyType_Lookup(type, telling_names[index]);
 }
 
-static int is_as_judged(struct known *one, Type *type)
+static int is_as_judged(const struct known *one)
 {
-    if (one->looked_at == walk.number)
-        return 1;
-    for (size_t index = 0; index < TELLINGS && type->flags & TYPE_HEAP; index++)
-        if (found(type, index) != one->telling[index])
+    for (size_t index = 0; index < TELLINGS && one->type->flags & TYPE_HEAP; index++)
+        if (found(one->type, index) != one->telling[index])
             return 0;
-    /* Somebody may have registered it since. */
-    int is_registered = registered && PyDict_Contains(registered, (Object *)type);
-    one->kind = is_registered ? REFUSED : one->kind;
-    one->looked_at = walk.number;
     return 1;
 }
 
-static int asks(Object *unknown, int is_class_or_function)
+/* What is known of a type. Of what is not, nothing is thought before Python has judged it: the rest is looked at meanwhile. */
+static const struct known *known_type(Type *type)
 {
-    walk.unknown = unknown;
-    walk.is_class_or_function = is_class_or_function;
-    return 0;
-}
-
-static struct known *known_type(Type *type)
-{
+    static const struct known refused = {.kind = REFUSED}, later = {.kind = LEAF};
     uint64_t place = memo_find(&places, (uintptr_t)type);
-    if (place && is_as_judged(&known[place - 1], type))
-        return &known[place - 1];
-    asks((Object *)type, 0);
-    return NULL;
+    struct known *one = place ? &known[place - 1] : NULL;
+    if (one && one->looked_at == walk.number)
+        return one;
+    if (one && is_as_judged(one)) {
+        /* Somebody may have registered it since, or it is not where its name says any more. */
+        int is_registered = registered && PyDict_Contains(registered, (Object *)type);
+        int is_fine = !is_registered && (!(type->flags & TYPE_HEAP) || is_noted(walk.checked, (Object *)type, CHECKED_MAX));
+        one->looked_at = is_fine ? walk.number : 0;
+        return is_fine ? one : &refused;
+    }
+    walk.is_known = 0;
+    for (ssize_t at = 0; at < PyList_Size(walk.unknown); at++)
+        if (PyList_GetItem(walk.unknown, at) == (Object *)type)
+            return &later;
+    return is_noted(walk.unknown, (Object *)type, UNKNOWN_MAX) ? &later : &refused;
 }
 
-/* Whether nobody can change it, nor anything in it. */
-static int is_constant(Object *object, int depth)
+static int is_constant(Object *object);
+static int is_constant_tuple(Object *tuple, int depth);
+
+/* Whether an object is what its type is asked for. */
+static int is_as_asked(Object *object, const struct known *one)
+{
+    if (one->asked == NOTHING || one->asked == LOOKED_AT)
+        return 1;
+    Object *value = PyObject_GetAttr(object, one->name);
+    int is_so = value && (one->asked == ABSENT ? value == &_Py_NoneStruct : is_constant(value));
+    if (value)
+        Py_DecRef(value);
+    else
+        PyErr_Clear();
+    return is_so;
+}
+
+static int is_leaf(Object *object)
 {
     if (is_atom(object))
         return 1;
-    if (object->type == &PyTuple_Type && depth < CONSTANT_DEPTH) {
-        for (ssize_t at = 0; at < SIZE(object); at++)
-            if (!is_constant(TUPLE_ITEMS(object)[at], depth + 1))
-                return 0;
-        return 1;
+    Type *type = object->type;
+    if (type->flags & TYPE_IS_CLASS || type == &PyTuple_Type || type == &PyList_Type || type == &PyDict_Type)
+        return 0;
+    uint64_t place = memo_find(&places, (uintptr_t)type);
+    return place && known[place - 1].kind == LEAF && known_type(type) == &known[place - 1] && is_as_asked(object, &known[place - 1]);
+}
+
+static int are_constant(Object *tuple, int depth)
+{
+    for (ssize_t at = 0; at < SIZE(tuple); at++) {
+        Object *item = TUPLE_ITEMS(tuple)[at];
+        int is_so = ++walk.edges > EDGES_MAX ? 0 : item->type == &PyTuple_Type ? is_constant_tuple(item, depth + 1) : is_leaf(item);
+        if (!is_so)
+            return 0;
     }
-    uint64_t place = memo_find(&places, (uintptr_t)object->type);
-    return place && known[place - 1].kind == LEAF && is_as_judged(&known[place - 1], object->type);
+    return 1;
+}
+
+/* What several refer to is looked at once. */
+static int is_constant_tuple(Object *tuple, int depth)
+{
+    uintptr_t key = (uintptr_t)tuple + OF_CONSTANT;
+    uint64_t known = tuple->references != 1 ? memo_find(&shared, key) : 0;
+    if (known)
+        return known == IS_CONSTANT;
+    int is_so = depth < CONSTANT_DEPTH && are_constant(tuple, depth);
+    if (tuple->references != 1 && words_add(&met, key))
+        memo_set(&shared, key, is_so ? IS_CONSTANT : IS_NOT);
+    return is_so;
+}
+
+/* Whether nobody can change it, nor anything in it. */
+static int is_constant(Object *object)
+{
+    return object->type == &PyTuple_Type ? is_constant_tuple(object, 0) : is_leaf(object);
 }
 
 /* Notes that a reference was met; whether it is the first one. -1 if there are more than it has. */
@@ -159,9 +222,7 @@ static int is_first(Object *object)
     if (references < 1 || references > REFERENCES_MAX)
         return -1;
     uint64_t left = memo_find(&shared, (uintptr_t)object);
-    if (left == 1)
-        return -1;
-    if (!memo_set(&shared, (uintptr_t)object, left ? left - 1 : (uint64_t)references))
+    if (left == 1 || !memo_set(&shared, (uintptr_t)object, left ? left - 1 : (uint64_t)references))
         return -1;
     return left ? 0 : words_add(&met, (uintptr_t)object) ? 1 : -1;
 }
@@ -169,7 +230,7 @@ static int is_first(Object *object)
 /* Notes weak references to something: those that there are, and one that was met. */
 static int notes_weak(const Object *object, uint64_t there, uint64_t found)
 {
-    uintptr_t key = (uintptr_t)object + 1;
+    uintptr_t key = (uintptr_t)object + OF_WEAK;
     uint64_t before = memo_find(&shared, key);
     if (!before && !words_add(&met, key))
         return 0;
@@ -185,42 +246,41 @@ static int has_known_weak(Object *object)
     return !count || notes_weak(object, count, 0);
 }
 
-/* Whether nobody else has the dictionary of an instance: from 3.13 on it is not told of where the values are in the instance. */
-static int has_own_dictionary(Object *object)
+/* The dictionary of an instance, if it has one: in 3.12 its values may be there instead. */
+static Object *dictionary_of(Object *object)
 {
     if (!(object->type->flags & TYPE_MANAGED_DICT))
-        return 1;
+        return NULL;
     uintptr_t dictionary = FIELD((uintptr_t)object - layout.dictionary_before, 0, uintptr_t);
-    /* In 3.12 it may be the values instead. */
-    return !dictionary || dictionary & 1 || ((Object *)dictionary)->references == 1;
+    return dictionary & 1 ? NULL : (Object *)dictionary;
+}
+
+/* Whether nobody else has it: from 3.13 on it is not told of where the values are in the instance. */
+static int has_own_dictionary(Object *object)
+{
+    Object *dictionary = dictionary_of(object);
+    return !dictionary || dictionary->references == 1;
 }
 
 static int weak_met(Object *weak)
 {
-    if (!walk.is_library || WEAK_CALLBACK(weak))
+    if (walk.level < LISTED || WEAK_CALLBACK(weak))
         return 0;
     int first = is_first(weak);
     Object *to = WEAK_TO(weak);
     return first >= 0 && (first == 0 || to == &_Py_NoneStruct || notes_weak(to, 0, 1));
 }
 
-/* A class or function, which is the same one wherever it is looked up. */
-static int reference_met(Object *object)
-{
-    if (object->type->flags & TYPE_IS_CLASS && !(((Type *)object)->flags & TYPE_HEAP))
-        return 1;
-    uint64_t place = memo_find(&places, (uintptr_t)object + 1);
-    return place ? known[place - 1].kind == LEAF : asks(object, 1);
-}
-
-static int met_of(Object *object, enum kind kind, int is_library)
+static int met_of(Object *object, enum kind kind, enum level level, enum asked asked)
 {
     int first = is_first(object);
     if (first <= 0)
         return first == 0;
     if (!has_known_weak(object) || !has_own_dictionary(object))
         return 0;
-    return kind == OPAQUE || words_add(&pending, (uintptr_t)object + (uintptr_t)is_library);
+    if (asked == LOOKED_AT && (looked.count == CHECKED_MAX || !words_add(&looked, (uintptr_t)object)))
+        return 0;
+    return kind == OPAQUE || words_add(&pending, (uintptr_t)object + level);
 }
 
 /* Whether an array is what its pickle would be: that has no gaps, and may be written to. What a library does with its own is its
@@ -228,10 +288,22 @@ static int met_of(Object *object, enum kind kind, int is_library)
 static int is_as_pickled(const Object *array)
 {
     int flags = ARRAY_FLAGS(array);
-    return flags & CONTIGUOUS && (walk.is_library || flags & MAY_BE_WRITTEN);
+    return flags & CONTIGUOUS && (walk.level || flags & MAY_BE_WRITTEN);
 }
 
-/* A reference from something of the value. */
+/* A reference from what is walked to something of a known type. */
+static int edge_to_known(Object *object, const struct known *one)
+{
+    if (one->kind == REFUSED || (one->kind == ARRAY && !is_as_pickled(object)))
+        return 0;
+    if (one->kind == WEAK)
+        return weak_met(object);
+    if (one->kind == LEAF)
+        return is_as_asked(object, one);
+    return is_as_asked(object, one) && met_of(object, one->kind, one->level, one->asked);
+}
+
+/* A reference from what is walked. */
 static int edge(Object *object)
 {
     if (is_atom(object))
@@ -239,31 +311,27 @@ static int edge(Object *object)
     if (++walk.edges > EDGES_MAX)
         return 0;
     Type *type = object->type;
-    if (type == &PyList_Type || type == &PyDict_Type || type == &PySet_Type || type == &PyFrozenSet_Type)
-        return met_of(object, WALKED, walk.is_library);
-    if (type == &PyTuple_Type)
-        return is_constant(object, 0) || met_of(object, TUPLE, walk.is_library);
-    if (type == &PyByteArray_Type)
-        return met_of(object, OPAQUE, 0);
-    if (type->flags & TYPE_IS_CLASS || type == &PyFunction_Type || type == &PyCFunction_Type)
-        return reference_met(object);
-    struct known *one = known_type(type);
-    if (!one || one->kind == REFUSED)
-        return 0;
-    if (one->kind == LEAF)
+    if (type == &PyTuple_Type && is_constant(object))
         return 1;
-    if (one->kind == WEAK)
-        return weak_met(object);
-    if (one->kind == ARRAY && !is_as_pickled(object))
-        return 0;
-    return met_of(object, one->kind, walk.is_library | one->is_library);
+    /* A list of a library's own has what that has. */
+    if (type == &PyList_Type || type == &PyTuple_Type)
+        return met_of(object, WALKED, walk.level == WEAKLY ? LISTED : NONE, NOTHING);
+    if (type == &PyDict_Type)
+        return met_of(object, WALKED, walk.object && object == dictionary_of(walk.object) ? walk.level : NONE, NOTHING);
+    if (type == &PySet_Type || type == &PyFrozenSet_Type)
+        return met_of(object, WALKED, NONE, NOTHING);
+    if (type == &PyByteArray_Type)
+        return met_of(object, OPAQUE, NONE, NOTHING);
+    /* It is the same one wherever it is looked up by its name. */
+    if (type->flags & TYPE_IS_CLASS || type == &PyFunction_Type || type == &PyCFunction_Type)
+        return is_noted(walk.checked, object, CHECKED_MAX);
+    return edge_to_known(object, known_type(type));
 }
 
 /* As the collector's functions have it: not 0 ends it. */
-static int visited(Object *object, void *unused)
+static int visited(Object *object, void *type)
 {
-    (void)unused;
-    return object == (Object *)walk.type ? 0 : !edge(object);
+    return object == (Object *)type ? 0 : !edge(object);
 }
 
 /* Of many items most are of one type, and each is somewhere else. */
@@ -284,12 +352,6 @@ static int items_walked(Object **items, size_t count)
     return 1;
 }
 
-static int has_references(const Object *element)
-{
-    uint64_t flags = element_size_at == 40 ? FIELD(element, 32, uint64_t) : FIELD(element, 27, uint8_t);
-    return (flags & HAS_REFERENCES) != 0;
-}
-
 static size_t items_of(const Object *array)
 {
     size_t count = 1;
@@ -298,50 +360,35 @@ static size_t items_of(const Object *array)
     return count;
 }
 
-/* Elements belong to the array that has their memory. */
+/* Elements belong to the array that has their memory. A view is given away if it is all of that, and the only one. */
 static int array_walked(Object *array)
 {
     Object *element = ARRAY_ELEMENT(array), *base = ARRAY_BASE(array);
     int kind = ELEMENT_TYPE(element), flags = ARRAY_FLAGS(array);
-    if (!element_size_at || flags & WRITES_BACK || !edge(element))
+    if (flags & WRITES_BACK || !edge(element) || kind < 0 || kind > HALF || kind == RECORD)
         return 0;
-    if (kind < 0 || kind > HALF || (kind == RECORD && has_references(element)))
-        return 0;
-    if (base)
-        return base->type == array->type && !(flags & OWNS_DATA) && met_of(base, ARRAY, walk.is_library);
+    if (base) {
+        int is_whole = base->type == array->type && base->references == 1 && !(flags & OWNS_DATA) && items_of(base) == items_of(array) &&
+                       (ELEMENT_TYPE(ARRAY_ELEMENT(base)) == OBJECTS) == (kind == OBJECTS);
+        return is_whole && met_of(base, ARRAY, NONE, NOTHING);
+    }
     if (!(flags & OWNS_DATA))
         return 0;
     return kind != OBJECTS || items_walked((Object **)ARRAY_DATA(array), items_of(array));
 }
 
-/* Whether something says of itself that others may have it as well. */
-static int says_shared(Object *object, Object *name)
-{
-    Object *said = name ? PyObject_GetAttr(object, name) : NULL;
-    int is_so = name && !(said && is_atom(said) && PyObject_IsTrue(said) == 0);
-    if (said)
-        Py_DecRef(said);
-    else
-        PyErr_Clear();
-    return is_so;
-}
-
-static int walked(Object *object)
+static int walked(Object *object, enum level level)
 {
     Type *type = object->type;
+    walk.object = object;
+    walk.level = level;
     if (type == &PyList_Type)
         return items_walked(FIELD(object, 24, Object **), (size_t)SIZE(object));
     if (type == &PyTuple_Type)
         return items_walked(TUPLE_ITEMS(object), (size_t)SIZE(object));
-    struct known *one = NULL;
-    if (type != &PyDict_Type && type != &PySet_Type && type != &PyFrozenSet_Type && !(one = known_type(type)))
-        return 0;
-    if (one && one->kind == ARRAY)
+    if (type != &PyDict_Type && type != &PySet_Type && type != &PyFrozenSet_Type && known_type(type)->kind == ARRAY)
         return array_walked(object);
-    if (one && says_shared(object, one->is_shared))
-        return 0;
-    walk.type = type;
-    return !TRAVERSE(type) || TRAVERSE(type)(object, visited, NULL) == 0;
+    return !TRAVERSE(type) || TRAVERSE(type)(object, visited, type) == 0;
 }
 
 /* Whether all references were met. If not all weak ones were, somebody may be told of the end of what they are to. */
@@ -350,9 +397,9 @@ static enum owned all_met(void)
     enum owned owned = OWNED;
     for (size_t at = 0; at < met.count; at++) {
         uint64_t value = memo_find(&shared, met.at[at]);
-        if (met.at[at] & 1 && (value >> 32 & 0x7fffffff) != (value & 0xffffffff))
+        if (met.at[at] & OF_WEAK && (value >> 32 & 0x7fffffff) != (value & 0xffffffff))
             return NOT_KNOWN;
-        if (!(met.at[at] & 1) && value != 1)
+        if (!(met.at[at] & (OF_WEAK | OF_CONSTANT)) && value != 1)
             owned = SHARED;
     }
     return owned;
@@ -365,30 +412,45 @@ static void forget_met(void)
     else
         for (size_t at = 0; at < met.count; at++)
             memo_set(&shared, met.at[at], 0);
-    met.count = pending.count = 0;
+    met.count = pending.count = looked.count = 0;
+}
+
+/* What is to be told: it gives away its reference. */
+static Object *told(Object *first, Object *second)
+{
+    Object *pair = first && second ? PyTuple_New(2) : NULL;
+    if (pair) {
+        PyTuple_SetItem(pair, 0, first);
+        PyTuple_SetItem(pair, 1, second);
+        return pair;
+    }
+    if (first)
+        Py_DecRef(first);
+    if (second)
+        Py_DecRef(second);
+    return NULL;
 }
 
 Object *heap_owned(Object *box)
 {
-    walk = (struct walk){.number = walk.number + 1};
-    int is_known = edge(PyList_GetItem(box, 0));
-    while (is_known && pending.count) {
+    walk = (struct walk){.number = walk.number + 1, .unknown = PyList_New(0), .checked = PyList_New(0), .is_known = 1};
+    if (!walk.unknown || !walk.checked)
+        return told(walk.unknown, walk.checked);
+    int is_fine = edge(PyList_GetItem(box, 0));
+    while (is_fine && pending.count) {
         uint64_t next = pending.at[--pending.count];
-        walk.is_library = next & 1;
-        is_known = walked((Object *)(next - (next & 1)));
+        is_fine = walked((Object *)(next & ~15ul), (enum level)(next & 15));
     }
-    enum owned owned = is_known ? all_met() : NOT_KNOWN;
+    enum owned owned = is_fine ? all_met() : NOT_KNOWN;
+    for (size_t at = 0; at < looked.count && owned; at++)
+        owned = is_noted(walk.checked, (Object *)looked.at[at], 2 * CHECKED_MAX) ? owned : NOT_KNOWN;
     forget_met();
-    if (walk.unknown) {
-        Object *told = PyTuple_New(2);
-        if (!told)
-            return NULL;
-        Py_IncRef(walk.unknown);
-        PyTuple_SetItem(told, 0, walk.unknown);
-        PyTuple_SetItem(told, 1, PyBool_FromLong(walk.is_class_or_function));
-        return told;
+    if (!walk.is_known) {
+        Py_DecRef(walk.checked);
+        return told(none(), walk.unknown);
     }
-    return owned == SHARED ? none() : PyBool_FromLong(owned == OWNED);
+    Py_DecRef(walk.unknown);
+    return told(PyLong_FromUnsignedLongLong(owned), walk.checked);
 }
 
 static void held(Object **place, Object *object)
@@ -401,28 +463,29 @@ static void held(Object **place, Object *object)
         Py_DecRef(before);
 }
 
-int heap_know(Object *object, int is_class_or_function, int kind, int is_library, Object *is_shared)
+int heap_know(Object *type, int kind, int level, int asked, Object *name)
 {
-    uintptr_t key = (uintptr_t)object + (is_class_or_function ? 1 : 0);
-    uint64_t place = memo_find(&places, key);
+    uint64_t place = memo_find(&places, (uintptr_t)type);
     if (!place) {
-        if (known_count == KNOWN_MAX || !memo_set(&places, key, known_count + 1))
+        if (known_count == KNOWN_MAX || !memo_set(&places, (uintptr_t)type, known_count + 1))
             return -1;
         /* So that no other one is ever at its address. */
-        Py_IncRef(object);
+        Py_IncRef(type);
         place = ++known_count;
     }
     struct known *one = &known[place - 1];
+    one->type = (Type *)type;
     one->kind = (enum kind)kind;
-    one->is_library = is_library;
+    one->level = (enum level)level;
+    one->asked = (enum asked)asked;
     one->looked_at = 0;
-    held(&one->is_shared, is_shared->type == &PyUnicode_Type ? is_shared : NULL);
-    for (size_t index = 0; !is_class_or_function && index < TELLINGS; index++)
-        held(&one->telling[index], found((Type *)object, index));
+    held(&one->name, name->type == &PyUnicode_Type ? name : NULL);
+    for (size_t index = 0; index < TELLINGS; index++)
+        held(&one->telling[index], found((Type *)type, index));
     return 0;
 }
 
-void heap_know_arrays(size_t size_at)
+int heap_ends_alike(Object *type, Object *other)
 {
-    element_size_at = size_at;
+    return END((Type *)type) == END((Type *)other);
 }

@@ -113,8 +113,6 @@ Object *PyLong_FromUnsignedLongLong(unsigned long long);
 unsigned long long PyLong_AsUnsignedLongLong(Object *);
 Object *PyUnicode_InternFromString(const char *);
 Object *PyObject_GetAttr(Object *, Object *);
-int PyObject_IsTrue(Object *);
-Object *PyBool_FromLong(long);
 Object *PyMemoryView_FromMemory(char *, ssize_t, int);
 /* Older ones, which are not relied upon, have it not. */
 Object *PyCMethod_New(struct method *, Object *, Object *, Type *) __attribute__((weak));

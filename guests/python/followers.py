@@ -5,32 +5,32 @@
 
 # A result that is longer as a pickle is better mapped, also by the step that follows.
 FOLLOWED_BYTES_MAX = 256 << 10
-# What is told of each, as in `process/instance/followers.rs`.
-IS_BRIEF, MAY_BE_GIVEN = 1, 2
-# Of the memory that the instance may have, the share that it may have taken before another step begins in it.
-TAKEN_SHARE = 2
+# Of the memory that the instance may have, the share that it may have taken before another step begins in it; and what is left over, where
+# it is known what that one needs.
+TAKEN_SHARE, SPARE_SHARE = 2, 8
 
 
 class Follower:
     """A step that follows another one."""
 
-    def __init__(self, turn, flags, memory_bytes, handler, head, arguments):
+    def __init__(self, turn, is_brief, needs_bytes, memory_bytes, handler, head, arguments):
         self.turn, self.handler, self.head, self.arguments = turn, handler, head, arguments
-        # Whether it follows what is copied for it; whether it may be given the result itself; what the instance may have of memory.
-        self.is_brief, self.may_be_given, self.memory_bytes = flags & IS_BRIEF != 0, flags & MAY_BE_GIVEN != 0, memory_bytes
+        # Whether it follows what is copied for it; what it needs of memory if it may be given the result itself, else 0; and what the
+        # instance may have.
+        self.is_brief, self.needs_bytes, self.memory_bytes = is_brief != 0, needs_bytes, memory_bytes
 
 
 def followers_in(message):
     """What follows a call."""
     (memory_bytes,), at, followers = struct.unpack_from("<Q", message), 8, []  # noqa: F821
     while at < len(message):
-        (turn, flags), parts, at = struct.unpack_from("<IB", message, at), [], at + 5  # noqa: F821
+        (turn, is_brief, needs_bytes), parts, at = struct.unpack_from("<IBQ", message, at), [], at + 13  # noqa: F821
         for _ in range(3):
             (length,) = struct.unpack_from("<I", message, at)  # noqa: F821
             parts.append(message[at + 4 : at + 4 + length])
             at += 4 + length
         handler, head, arguments = parts
-        followers.append(Follower(turn, flags, memory_bytes, handler.decode(), head, arguments))
+        followers.append(Follower(turn, is_brief, needs_bytes, memory_bytes, handler.decode(), head, arguments))
     return followers
 
 
@@ -62,10 +62,7 @@ class IsFollowed:
         """Whether less is taken of what the instance may have than that another step may begin."""
         most = memory_bytes // TAKEN_SHARE
         # Mostly it never had as much, which is quickly known.
-        if 0 <= self.core.template_memory_peak() < most >> 10:
-            return True
-        made = self.heap.bytes_left() if self.heap and self.heap.is_open else 0
-        return own_memory_bytes() + made < most  # noqa: F821 - of heap.py
+        return 0 <= self.core.template_memory_peak() < most >> 10 or own_memory_bytes() < most  # noqa: F821 - of heap.py
 
     def may_be_long(self, follower):
         """Whether the result of the call that begins is for a step here: then it is copied, and may be longer before it is mapped."""

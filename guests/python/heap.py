@@ -149,6 +149,8 @@ class Heap:
         self.reached = collections.Counter()  # noqa: F821
         # What the function may have of memory, if that is known, and what it had after its first call.
         self.limit, self.first = 0, None
+        # What it had for itself when that began.
+        self.begun_bytes = 0
         # Of the values that were mapped: all but the last one, which others of its run may need, and that one.
         self.before_bytes, self.last_bytes = 0, 0
         # Of those that it made: they are charged to it for as long as anybody has them mapped, and it lives.
@@ -162,7 +164,7 @@ class Heap:
         core.heap_is_plain.argtypes = [ctypes.py_object, ctypes.c_size_t]  # noqa: F821
         core.heap_owned.argtypes, core.heap_owned.restype = [ctypes.py_object], ctypes.py_object  # noqa: F821
         core.heap_know.argtypes = [ctypes.py_object, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.py_object]  # noqa: F821
-        core.heap_know_arrays.argtypes, core.heap_know_arrays.restype = [ctypes.c_size_t], None  # noqa: F821
+        core.heap_ends_alike.argtypes = [ctypes.py_object, ctypes.py_object]  # noqa: F821
         core.heap_plain_copy.argtypes, core.heap_plain_copy.restype = [ctypes.py_object], ctypes.py_object  # noqa: F821
         core.heap_begin.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p]  # noqa: F821
         core.heap_functions.restype = core.heap_foreign.restype = core.heap_types.restype = ctypes.py_object  # noqa: F821
@@ -241,11 +243,15 @@ class Heap:
         return self.use[1] + self.use[3]
 
     def has_room_for_copies(self):
-        """Whether a result that was not made there may be copied. Mostly there is not as much, which is quickly known."""
+        """Whether a result that was not made there may be copied. Mostly calls have not taken as much, which is quickly known."""
         if not self.limit or 0 <= self.core.template_memory_peak() < self.limit >> 11:
             return True
-        own = own_memory_bytes()
+        own = self.own_bytes()
         return own < self.limit // 2 or self.bytes_left() > own // COPIED_SHARE
+
+    def own_bytes(self):
+        """What calls have taken for themselves: what a process was forked with is its template's."""
+        return max(own_memory_bytes() - self.begun_bytes, 0)
 
     def adopt_arrays(self):
         """NumPy knows where its memory is to come from by context, so that each call says it."""
@@ -427,7 +433,7 @@ class Heap:
     def may_have(self, limit):
         """Says what the function may have of memory."""
         if not self.limit:
-            self.limit = limit
+            self.limit, self.begun_bytes = limit, own_memory_bytes()
             self.core.prefetch_allow(limit // PREFETCH_SHARE)
 
     # ------------------------------------------------------------- mapping

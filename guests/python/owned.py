@@ -5,72 +5,117 @@
 #
 # A type may be given away if its pickle would be the same value once more, and all that it refers to is seen.
 
-# As in owned.c.
-LEAF, OPAQUE, WALKED, TUPLE, ARRAY, WEAK, REFUSED = range(1, 8)
-# What a value is made of is judged once; of a value, so many at most.
-JUDGED_MAX = 1000
-# How an instance is pickled, made and ended.
-TELLING = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__new__", "__del__")
-# What nobody can change, by its name.
+# As in owned.c: kinds of types; which are a library's, whose arrays may be as they are, and one's that has weak references to its parts; and
+# what is asked of each object of a type.
+LEAF, OPAQUE, WALKED, ARRAY, WEAK, REFUSED = range(1, 7)
+LIBRARY, WEAKLY = 1, 3
+NOTHING, ABSENT, CONSTANT, LOOKED_AT = range(4)
+# What others refer to as well, and what nobody does.
+SHARED, OWNED = 1, 2
+# One in the other, as they are met: each time types are met that were not known.
+ROUNDS_MAX = 64
+# Py_TPFLAGS_HEAPTYPE.
+HEAP_TYPE = 1 << 9
+# What is pickled in less time than it is looked at.
+SENT = (int, float, bool, type(None))
+# How an instance is pickled, made, ended, and looked at by who pickles it.
+TELLING = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__new__", "__del__",
+           "__getattribute__", "__getattr__", "__setattr__", "__class__")  # fmt: skip
+# What nobody can change, by its name; of times, those that are of no zone of somebody's.
 LEAVES = frozenset(
-    ("datetime.date", "datetime.datetime", "datetime.time", "datetime.timedelta", "datetime.timezone", "zoneinfo.ZoneInfo",
-     "decimal.Decimal", "fractions.Fraction", "uuid.UUID", "builtins.range",
-     "pandas._libs.tslibs.timestamps.Timestamp", "pandas._libs.tslibs.timedeltas.Timedelta", "pandas._libs.tslibs.nattype.NaTType",
-     "pandas._libs.missing.NAType", "pandas.core.arrays.string_.StringDtype", "pandas.core.arrays.integer.Int64Dtype",
-     "pandas.core.arrays.floating.Float64Dtype", "pandas.core.arrays.boolean.BooleanDtype", "pandas.core.dtypes.dtypes.DatetimeTZDtype")
+    ("datetime.date", "datetime.timedelta", "datetime.timezone", "decimal.Decimal", "fractions.Fraction", "uuid.UUID", "builtins.range",
+     "pandas._libs.tslibs.nattype.NaTType", "pandas._libs.missing.NAType")
 )  # fmt: skip
-# The same of what is there once, and refers to nothing else of the value.
+ZONELESS = frozenset(("datetime.datetime", "datetime.time"))
+# What is there once, and refers to nothing else of the value.
 OPAQUES = frozenset(("builtins.object", "array.array", "sklearn.tree._tree.Tree"))
-CONTAINERS = frozenset(("collections.deque", "collections.defaultdict", "collections.OrderedDict", "collections.Counter", "builtins.slice"))
+CONTAINERS = frozenset(("collections.deque", "collections.defaultdict", "collections.OrderedDict", "builtins.slice"))
 # Modules of pandas whose classes are nothing but what the collector sees of them, and tables whose keys it does not see: what is among
 # these and can be changed has a reference that is not met.
 FRAMES = (
     "pandas.core.frame", "pandas.core.series", "pandas.core.flags", "pandas.core.internals.", "pandas.core.indexes.base",
     "pandas.core.indexes.range", "pandas.core.indexes.datetimes", "pandas.core.indexes.timedeltas", "pandas.core.indexes.category",
     "pandas.core.indexes.multi", "pandas.core.indexes.frozen", "pandas.core.arrays.categorical", "pandas.core.arrays.datetimes",
-    "pandas.core.arrays.timedeltas", "pandas.core.arrays.integer", "pandas.core.arrays.floating", "pandas.core.arrays.boolean",
-    "pandas.core.dtypes.dtypes", "pandas._libs.internals", "pandas._libs.index",
+    "pandas.core.arrays.timedeltas", "pandas.core.dtypes.dtypes", "pandas._libs.internals", "pandas._libs.index",
 )  # fmt: skip
 TABLES, PERIODS = "pandas._libs.hashtable", "pandas._libs.tslibs.offsets"
+# Frames, whose attributes that pandas does not know are none of their pickles'.
+TABULAR = frozenset(("pandas.core.frame.DataFrame", "pandas.core.series.Series"))
+COLUMNS_IN = 64
+IMAGE_HAS = frozenset(("im", "_im", "_readonly", "_mode", "_size", "palette", "info", "readonly", "_exif", "_category", "pyaccess"))
 
 
 class Judgement:
-    """What is known of a type: its kind; whether it is a library's, which has weak references to its parts; and an attribute that
-    says of an instance whether it has something of others."""
+    """What is known of a type."""
 
-    def __init__(self, kind, is_library=False, is_shared=None):
-        self.told = kind, is_library, is_shared
+    def __init__(self, kind, level=0, asked=NOTHING, name=None):
+        self.told = kind, level, asked, name
+        self.is_plain = False
 
 
 def is_owned(core, box):
-    """Whether the only item of a list is made of nothing that anybody else refers to. None: others do, and it is of known types,
-    whose end runs no code of the function's."""
-    for _ in range(JUDGED_MAX):
-        told = core.heap_owned(box)
-        if not isinstance(told, tuple):
-            return told
-        unknown, is_reference = told
-        try:
-            judgement = Judgement(LEAF if is_named(unknown) else REFUSED) if is_reference else judged(unknown)
-        except Exception:
-            # What a class says of itself may be anything.
-            judgement = Judgement(REFUSED)
-        kind, is_library, is_shared = judgement.told
-        if kind == ARRAY:
-            core.heap_know_arrays(arrays_of(sys.modules["numpy"])[2])  # noqa: F821
-        if core.heap_know(unknown, is_reference, kind, is_library, is_shared) < 0:
-            return False
-    return False
+    """OWNED, if the only item of a list is made of nothing that anybody else refers to, and its pickle would be the same once more. SHARED, if
+    others do, and the end of none of it runs code of the function's."""
+    for _ in range(ROUNDS_MAX):
+        told, rest = core.heap_owned(box)
+        if told is not None:
+            return told if told and all(map(is_as_known, rest)) else 0
+        for kind in rest:
+            try:
+                judgement = judged(kind)
+                # Types in C may have as little as those of Python code, and end in another way.
+                if judgement.is_plain and not all(core.heap_ends_alike(one, Made) for one in kind.__mro__[:-1]):
+                    judgement = Judgement(REFUSED)
+            except Exception:
+                # What a class says of itself may be anything.
+                judgement = Judgement(REFUSED)
+            # What is nowhere but in the function that made it is not remembered.
+            if (judgement.told[0] == REFUSED and not is_named(kind)) or core.heap_know(kind, *judgement.told) < 0:
+                return 0
+    return 0
 
 
 def is_named(one):
     """Whether it is what its module has by its name, so that a pickle says no more of it."""
-    found = sys.modules.get(one.__module__)  # noqa: F821
-    for part in one.__qualname__.split("."):
-        found = vars(found).get(part)
-        if found is None:
-            return False
-    return found is one
+    try:
+        found = sys.modules[one.__module__]  # noqa: F821
+        for part in one.__qualname__.split("."):
+            found = vars(found)[part]
+        return found is one
+    except (AttributeError, KeyError, TypeError):
+        return False
+
+
+def is_as_known(one):
+    """Whether a class or function is where it is looked up, and an object has nothing but what is known of its type."""
+    kind = type(one)
+    if kind not in TABULARS and kind not in IMAGES:
+        return is_named(one) or is_core(one)
+    has = vars(one)
+    if kind in IMAGES:
+        # One that is read only has the memory of what it was made from.
+        return IMAGE_HAS.issuperset(has) and not one.readonly and one.palette is None and has.get("_exif") is None
+    return all(name in kind._internal_names_set or name in ("_attrs", "_flags") for name in has)
+
+
+# Types whose objects are looked at.
+TABULARS, IMAGES = [], []
+
+
+def is_core(one):
+    """Pillow's images have a type in C that is nowhere by its name."""
+    images = sys.modules.get("PIL.Image")  # noqa: F821
+    return images is not None and isinstance(one, type) and one is type(images.core.new("1", (1, 1)))
+
+
+def forget_columns(value):
+    """Frames remember columns that they were asked for: these are views of what they are made of, and only there to save time."""
+    if not TABULARS:
+        return
+    some = value.values() if type(value) is dict else value if type(value) in (list, tuple) else (value,)
+    for one, _ in zip(some, range(COLUMNS_IN)):
+        if type(one) in TABULARS and vars(one).get("_item_cache"):
+            one._item_cache.clear()
 
 
 def found_in(kind, name):
@@ -83,7 +128,7 @@ def found_in(kind, name):
 
 def judged(kind):
     name = f"{kind.__module__}.{kind.__qualname__}"
-    for judge in (judged_array, judged_by_name, judged_enum, judged_of_pandas, judged_of_sklearn, judged_image, judged_tuple, judged_plain):
+    for judge in (judged_of_numpy, judged_by_name, judged_enum, judged_of_pandas, judged_of_sklearn, judged_image, judged_tuple, judged_plain):
         judgement = judge(kind, name)
         if judgement is not None:
             return judgement
@@ -95,60 +140,71 @@ def judged_by_name(kind, name):
         return Judgement(WEAK)
     if kind in (type(...), type(NotImplemented)):
         return Judgement(LEAF)
-    if name not in LEAVES and name not in OPAQUES and name not in CONTAINERS:
+    if name not in LEAVES and name not in ZONELESS and name not in OPAQUES and name not in CONTAINERS:
         return None
     # Anybody's class may say that it is one of these.
     if not is_named(kind):
         return Judgement(REFUSED)
+    if name in ZONELESS:
+        return Judgement(LEAF, 0, ABSENT, "tzinfo")
     return Judgement(LEAF if name in LEAVES else OPAQUE if name in OPAQUES else WALKED)
 
 
-def judged_array(kind, name):
+def judged_of_numpy(kind, name):
     numpy = sys.modules.get("numpy")  # noqa: F821
     if numpy is None:
         return None
     if kind is numpy.ndarray:
         return Judgement(ARRAY if arrays_of(numpy) else REFUSED)  # noqa: F821 - of heap.py
     if issubclass(kind, numpy.dtype):
-        return Judgement(LEAF)
-    is_scalar = issubclass(kind, numpy.generic) and kind.__module__ == "numpy"
-    return Judgement(LEAF) if is_scalar and kind not in (numpy.void, numpy.object_) else None
+        # Those of records have names, which may be changed.
+        return Judgement(REFUSED) if kind is type(numpy.dtype("V1")) else Judgement(LEAF, 0, ABSENT, "metadata")
+    if not issubclass(kind, numpy.generic):
+        return None
+    is_scalar = kind.__module__ == "numpy" and not issubclass(kind, (numpy.void, numpy.object_))
+    return Judgement(LEAF if is_scalar and is_named(kind) else REFUSED)
 
 
 def judged_enum(kind, name):
     enum = sys.modules.get("enum")  # noqa: F821
-    return Judgement(LEAF) if enum and isinstance(kind, enum.EnumMeta) and is_named(kind) and is_pickled_by(kind, "enum", "builtins") else None
+    if enum is None or not isinstance(kind, enum.EnumMeta):
+        return None
+    is_usual = is_named(kind) and is_pickled_by(kind, "enum", "builtins")
+    return Judgement(LEAF, 0, CONSTANT, "_value_") if is_usual else Judgement(REFUSED)
 
 
 def is_pickled_by(kind, *modules):
     """Whether these modules alone say how it is pickled, made and ended."""
     for name in TELLING:
         one, what = found_in(kind, name)
-        if one is None:
+        if one is None or one is object:
             continue
         said_in = getattr(what, "__module__", None) or one.__module__
-        if one is not object and not any((said_in + ".").startswith(module + ".") for module in modules):
+        if not any((said_in + ".").startswith(module + ".") for module in modules):
             return False
     return True
 
 
 def judged_of_pandas(kind, name):
     module = kind.__module__
-    if not module.startswith("pandas.") or not is_pickled_by(kind, "pandas"):
+    if not module.startswith("pandas.") or not is_pickled_by(kind, "pandas") or not is_named(kind):
         return None
     if module == TABLES:
         return Judgement(OPAQUE)
     if module == PERIODS:
         return Judgement(LEAF)
+    if name in TABULAR:
+        TABULARS.append(kind)
+        return Judgement(WALKED, WEAKLY, LOOKED_AT)
     is_known = any(module == one or (one.endswith(".") and module.startswith(one)) for one in FRAMES)
-    return Judgement(WALKED, True) if is_known else None
+    return Judgement(WALKED, WEAKLY) if is_known else None
 
 
 def judged_of_sklearn(kind, name):
     base = sys.modules.get("sklearn.base")  # noqa: F821
     if base is None or not kind.__module__.startswith("sklearn.") or not issubclass(kind, base.BaseEstimator):
         return None
-    return Judgement(WALKED, True) if is_named(kind) and is_pickled_by(kind, "sklearn.base") else None
+    return Judgement(WALKED, LIBRARY) if is_named(kind) and is_pickled_by(kind, "sklearn.base") else None
 
 
 def judged_image(kind, name):
@@ -156,9 +212,9 @@ def judged_image(kind, name):
     if images is None:
         return None
     if kind is images.Image and is_pickled_by(kind, "PIL.Image"):
-        # One that is read only has the memory of what it was made from.
-        return Judgement(WALKED, True, "readonly")
-    return Judgement(OPAQUE) if kind is type(images.core.new("1", (1, 1))) else None
+        IMAGES.append(kind)
+        return Judgement(WALKED, LIBRARY, LOOKED_AT)
+    return Judgement(OPAQUE) if is_core(kind) else None
 
 
 def judged_tuple(kind, name):
@@ -168,7 +224,7 @@ def judged_tuple(kind, name):
         return None
     collections = sys.modules["collections"]  # noqa: F821
     told = {name: found_in(kind, name)[1] for name in TELLING}
-    usual = {name: vars(object).get(name) for name in TELLING}
+    usual = {name: found_in(tuple, name)[1] for name in TELLING}
     pattern = collections.namedtuple("pattern", kind._fields)
     told.update({name: usual[name] for name in ("__new__", "__getnewargs__")})
     is_usual = vars(kind)["__getnewargs__"].__code__.co_code == pattern.__getnewargs__.__code__.co_code
@@ -176,13 +232,29 @@ def judged_tuple(kind, name):
 
 
 def judged_plain(kind, name):
-    """A class that says nothing of how its instances are pickled, and whose bases are such."""
-    for one in kind.__mro__[:-1]:
-        # Py_TPFLAGS_HEAPTYPE: what has something that the collector does not see is written in C.
-        if type(one) is not type or not one.__flags__ & 1 << 9:
-            return None
+    """A class that says nothing of how its instances are pickled, and whose bases are such: nothing of it is written in C."""
+    if not all(type(one) is type and is_made_here(one) for one in kind.__mro__[:-1]):
+        return None
     is_told = any(found_in(kind, name)[1] is not vars(object).get(name) for name in TELLING)
-    return None if is_told or kind in copyreg.dispatch_table or not is_named(kind) else Judgement(WALKED)
+    if is_told or kind in copyreg.dispatch_table or not is_named(kind):
+        return None
+    judgement = Judgement(WALKED)
+    judgement.is_plain = True
+    return judgement
+
+
+class Made:
+    """What is like all that is made by Python code."""
+
+
+def is_made_here(kind):
+    """Whether Python code has made a class: its instances have nothing but a dictionary, a list of weak references, and slots."""
+    slots = 0
+    for one in kind.__mro__[:-1]:
+        names = vars(one).get("__slots__", ())
+        slots += sum(name not in ("__dict__", "__weakref__") for name in ([names] if isinstance(names, str) else names))
+    size = object.__basicsize__ + 8 * (slots + (kind.__weakrefoffset__ > 0) + (kind.__dictoffset__ > 0))
+    return bool(kind.__flags__ & HEAP_TYPE) and kind.__itemsize__ == 0 and kind.__basicsize__ == size
 
 
 class GivesAway:
@@ -200,7 +272,7 @@ class GivesAway:
 
     def has_heir(self, follower, base):
         """A call begins that this one follows."""
-        may = follower is not None and follower.may_be_given and self.heap is not None and base != 0
+        may = follower is not None and follower.needs_bytes and self.heap is not None and base != 0
         self.heir, self.is_recalled_heir = follower if may else None, False
 
     def give(self, box, arguments):
@@ -209,11 +281,13 @@ class GivesAway:
         if heir is None:
             return False
         kind = kind_of(box[0])  # noqa: F821 - of heap.py
+        if kind in SENT and heir.is_brief:
+            return False
         left, paused = self.not_given.get(kind, (0, 0))
         if left > 0:
             self.not_given[kind] = left - 1, paused
             return False
-        if not self.has_room(heir.memory_bytes):
+        if not self.has_room_beside(heir):
             return False
         if not self.is_nobody_elses(box, arguments):
             if len(self.not_given) >= KINDS_MAX:  # noqa: F821 - of heap.py
@@ -232,17 +306,27 @@ class GivesAway:
         self.heap.has_result, self.heap.pickled = self.heap.is_open, {}
         return True
 
+    def has_room_beside(self, heir):
+        """Whether there is memory for the step that follows besides what is taken: it is known what that needed by itself."""
+        left = heir.memory_bytes - heir.memory_bytes // SPARE_SHARE - heir.needs_bytes  # noqa: F821 - of followers.py
+        # Mostly calls have not taken as much, which is quickly known.
+        if 0 <= self.core.template_memory_peak() < left >> 10:
+            return True
+        made = self.heap.bytes_left() if self.heap.is_open else 0
+        return self.heap.own_bytes() + made < left
+
     def is_nobody_elses(self, box, arguments):
         # What is returned as it came is seen at once.
         is_argument = arguments and any(one is box[0] for one in (*arguments[0], *arguments[1].values()))
-        if not is_argument and is_owned(self.core, box):
+        forget_columns(box[0])
+        if not is_argument and is_owned(self.core, box) == OWNED:
             return True
-        return self.lets_go(arguments) and is_owned(self.core, box) is True
+        return self.lets_go(arguments) and is_owned(self.core, box) == OWNED
 
     def lets_go(self, arguments):
         """Lets go of what a call was given, which may be what it returns; whether that could be done. Where code of the function's would
         run at the end of it, that must not change what was returned."""
-        if not arguments or is_owned(self.core, [arguments]) is False:
+        if not arguments or not is_owned(self.core, [arguments]):
             return False
         *_, values = arguments
         arguments.clear()

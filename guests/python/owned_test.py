@@ -11,6 +11,7 @@ import array
 import collections
 import copyreg
 import ctypes
+import datetime
 import enum
 import errno
 import gc
@@ -58,7 +59,9 @@ class Owners:
             raise SystemExit(f"{sys.version} is not known to the heap")
 
     def has_all(self, box):
-        return is_owned(self.heap.core, box)  # noqa: F821
+        # Frames remember columns that somebody has looked at.
+        forget_columns(box[0])  # noqa: F821
+        return is_owned(self.heap.core, box) == OWNED  # noqa: F821
 
 
 def changeable(root):
@@ -194,17 +197,62 @@ def of_python():
     yield collections.deque([[1]]), lambda value: value[0]
     yield collections.OrderedDict(a=[1]), lambda value: value["a"]
     yield collections.defaultdict(list, a=[1]), lambda value: value["a"]
-    yield collections.Counter("abc"), lambda value: value
     yield Pair(1, [2]), lambda value: value.right
     yield made(Counted, part=[1], more={}), lambda value: value.part
     yield made(Counted, part=[1]), lambda value: vars(value)
     yield made(Counted, part=[1]), lambda value: weakref.ref(value)
     yield [made(Slots, one=[1])], lambda value: value[0].one
     yield [Colour.RED, Letter.A, len, made, Counted], None
+    yield [datetime.datetime(2026, 1, 1), datetime.timedelta(1)], None
+    yield [(Colour.RED, (1, (2, [3])))] * 3, lambda value: value[0][1][1][1]
     yield [slice(1, 2), range(4), ..., NotImplemented], None
 
 
-CONSTANT = (1, ("a", 2.5))
+COMMON = (1, ("a", 2.5), Colour.RED)
+
+
+class Odd(enum.Enum):
+    """What a pickle has of a member is its value."""
+
+    FUNCTION, OBJECT = [lambda: 0], object()
+
+
+class Zone(datetime.tzinfo):
+    """A mutable one, and a time has it in it."""
+
+
+class Proxy:
+    def __getattr__(self, name):
+        return getattr(self.part, name)
+
+
+class Refusing:
+    __slots__ = ("one",)
+
+    def __setattr__(self, name, value):
+        raise AttributeError(name)
+
+
+class Asked:
+    def __getattribute__(self, name):
+        return object.__getattribute__(self, name)
+
+
+class Pretending:
+    @property
+    def __class__(self):
+        return dict
+
+
+def nowhere():
+    """Its name is another one's by now, as that of the class."""
+
+
+class Nowhere:
+    pass
+
+
+nowhere, Nowhere, EARLIER = None, None, (nowhere, Nowhere)
 
 
 def refused():
@@ -214,17 +262,18 @@ def refused():
         [type("Local", (), {})()], [type("Local", (), {})], [Point(1, 2)], [weakref.ref(Counted)], [Plain], [made(heap_cases.Ended)],
         [heap_cases.Reduced([1])], [made(heap_cases.Stateful, kept=[1])], [heap_cases.Words(a=1)], [heap_cases.Registered(1)],
         [sys], [made(Counted, part=weakref.ref(Counted))], [(at for at in range(3))], [types.SimpleNamespace(a=1)], [[1].append],
-        [ctypes.c_int(3)],
+        [ctypes.c_int(3)], [hashlib.sha256()], [os.scandir(os.curdir)], [collections.Counter("abc")], [Odd.FUNCTION], [Odd.OBJECT],
+        [datetime.datetime(2026, 1, 1, tzinfo=Zone())], [Zone()], [made(Proxy, part=[1])], [made(Refusing)], [made(Asked)], [made(Pretending)],
+        [made(Counted, part=made)], [made(Counted, part=EARLIER[1]())], [EARLIER[1]], [EARLIER[0]],
     )  # fmt: skip
 
 
 def of_libraries():
     if numpy is not None:
         yield [numpy.arange(9.0)], lambda value: value[0][:2]
-        yield [numpy.arange(9.0)[2:]], lambda value: value[0].base
+        yield [numpy.arange(9.0).reshape(3, 3).T], lambda value: value[0].base
         yield [numpy.array([[1], "a"], dtype=object)], lambda value: value[0][0]
         yield {"a": numpy.float64(1), "b": numpy.arange(3).T}, lambda value: memoryview(value["b"])
-        yield [numpy.zeros(3, "i4,f8")], lambda value: value[0]["f0"]
     if pandas is not None:
         yield pandas.DataFrame({"a": [1, 2], "b": ["x", "y"]}), lambda value: value["a"]
         yield used(pandas.DataFrame({"a": [1, 2], "b": ["x", "y"]})), lambda value: value.index
@@ -247,6 +296,11 @@ def used(frame):
     return frame
 
 
+def labelled(one, name, what):
+    setattr(one, name, what)
+    return one
+
+
 def read_only(array):
     array.flags.writeable = False
     return array
@@ -256,9 +310,26 @@ def refused_of_libraries():
     if numpy is not None:
         yield from (
             [numpy.frombuffer(bytearray(b"seen"), "u1")], [numpy.ma.array([1])], [numpy.matrix([1])], [numpy.void(b"a")],
-            [numpy.random.default_rng(1)], [numpy.arange(9)[::2]], [read_only(numpy.arange(9))], [numpy.broadcast_to(numpy.arange(3), (2, 3))], [numpy.array([lambda: 0])],
+            [numpy.random.default_rng(1)], [numpy.arange(9)[::2]], [read_only(numpy.arange(9))], [numpy.broadcast_to(numpy.arange(3), (2, 3))],
+            [numpy.zeros(3, "i4,f8")], [numpy.rec.array([(1, 2.0)], dtype="i4,f8")[0]], [numpy.dtype("i4,f8")], [numpy.dtype("i4", metadata={"a": [1]})],
+            [numpy.zeros(2, numpy.dtype("i4", metadata={"a": len}))], (lambda a: [a, a[:2]])(numpy.arange(9)), [numpy.arange(50_000)[:3]], [numpy.array([lambda: 0])],
         )  # fmt: skip
+    if pandas is not None:
+        frame = pandas.DataFrame({"a": [1, 2]})
+        yield [frame, frame["a"]]
+        yield [labelled(pandas.DataFrame({"a": [1, 2]}), "label", 1)]
+        yield [pandas.DataFrame({"a": [weakref.ref(Counted)]})]
+        yield [pandas.DataFrame({"a": [read_only(numpy.arange(3)), 1]}, dtype=object)]
+        frame = pandas.DataFrame({"a": [1]})
+        frame.attrs["reference"] = weakref.ref(set())
+        yield [frame]
+        del frame
+        yield [pandas.Timestamp("2026-01-01")]
+    if ensemble is not None:
+        yield [labelled(ensemble.RandomForestClassifier(), "reference", weakref.ref(Counted))]
     if pillow is not None:
+        yield labelled(pillow.new("L", (5, 5)), "label", 1)
+        yield pillow.new("P", (5, 5))
         memory = bytearray(20 * 30)
         yield [pillow.frombuffer("L", (20, 30), memory, "raw", "L", 0, 1), memory]
         yield pillow.frombuffer("L", (20, 30), bytes(600), "raw", "L", 0, 1)
@@ -285,8 +356,30 @@ def knows_whose_they_are(owners):
             del value
             assert not owners.has_all(box), f"{box[0]!r:.200} is given away"
             looked_at += 1
-    box = [[CONSTANT, CONSTANT, ()]]
+    box = [[COMMON[:1], COMMON[1], COMMON[1], ()]]
     assert owners.has_all(box), "nobody can change it"
+    # What is in many places is looked at once.
+    names = tuple(map(str, range(50_000)))
+    box = [[{"names": names} for _ in range(10_000)]]
+    begun = time.monotonic()
+    assert owners.has_all(box)
+    nested = tuple(range(200))
+    for _ in range(4):
+        nested = (nested,) * 200
+    box = [nested]
+    del nested
+    owners.has_all(box)
+    assert time.monotonic() - begun < 5, "it is looked at as often as it is met"
+    # Nothing of what is refused is kept.
+    local = weakref.WeakSet()
+    for _ in range(3):
+        kind = type("Local", (), {})
+        function = lambda: 0  # noqa: E731
+        local.update((kind, function))
+        assert not owners.has_all([[kind()]]) and not owners.has_all([[function]])
+    del kind, function
+    gc.collect()
+    assert not local, "what was refused is kept"
     return looked_at
 
 
@@ -302,8 +395,11 @@ def judges_again(owners):
     copyreg.pickle(Counted, lambda one: (Counted, ()))
     assert not owners.has_all(box) and not owners.has_all(box)
     del copyreg.dispatch_table[Counted]
-    # What is registered once is not looked at again.
-    assert not owners.has_all(box)
+    assert owners.has_all(box)
+    Counted.__qualname__ = "Moved"
+    assert not owners.has_all(box), "no pickle would find it"
+    Counted.__qualname__ = "Counted"
+    assert owners.has_all(box)
 
 
 def main(library, values=300, seed=0):

@@ -358,10 +358,13 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Gi
         """Serves a call, and gives its result and whether that which may follow it is begun here."""
         self.log_left, self.turn = self.log_max, turn
         self.may_be_long(next_one)
+        self.given = None
         self.callees.begin(turn, arguments[1] if len(arguments) > 1 else None)
         try:
             result = apply(*arguments)
         except BaseException as error:
+            # Code of the function's may run after its result was given away: a signal's handler, say.
+            self.given = self.heir = None
             self.has_ended()
             self.raised(turn, error)
             return None, False

@@ -70,6 +70,24 @@ def ends_at_once(event):
 
 def plain(event):
     return 1
+
+def inline(event):
+    return add(add(1)).result()
+
+def in_variable(event):
+    first = add(1)
+    return add(first).result()
+
+def returned(event):
+    first = add(1)
+    second = add(first)
+    third = add(second)
+    return third
+
+def in_list(event):
+    made = [add(1), add(2)]
+    add(made.pop())
+    return add(3).result()
 """
 
 
@@ -80,7 +98,7 @@ class Node:
         # Whether it says with each result that all have ended.
         self.settles = settles
         self.steps, self.functions, self.orders, self.problem = [], {}, [], problem
-        self.isolated = []
+        self.isolated, self.left = [], []
         self.result, self.lock = result, threading.Lock()
         # When it was told of each step.
         self.told = []
@@ -98,6 +116,7 @@ class Node:
                 for step in head["steps"]:
                     self.steps.append((step["function"], step["needs"], body[at : at + step["bytes"]]))
                     self.isolated.append(step.get("isolated", []))
+                    self.left.append(step.get("is_left", False))
                     self.told.append(time.monotonic())
                     at += step["bytes"]
                 assert at == len(body)
@@ -132,6 +151,16 @@ class Workflows(Case):
         })  # fmt: skip
         self.assertEqual(node.functions["main.point"], {})
         self.assertEqual(node.orders[-1], "@settle")
+
+    def test_the_node_is_told_which_steps_the_workflow_has_let_go_of(self):
+        expected = {"inline": [True, False], "in_variable": [False, False], "returned": [True, True, False], "in_list": [False, True, True, False]}
+        for name, left in expected.items():
+            node = Node()
+            function = self.workflow(name, node)
+            # Nobody tells of them before the workflow waits, or ends.
+            function.module.BATCH_PAUSE_S = 60
+            function("{}")
+            self.assertEqual(node.left, left, name)
 
     def test_nobody_settles_what_has_ended(self):
         node = Node(settles=True)

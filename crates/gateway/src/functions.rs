@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the gateway needs of a node that serves functions.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -281,8 +282,8 @@ pub struct Follower {
     pub arguments: Vec<u8>,
     /// It may begin after a result that is sent, and is copied for it.
     pub is_brief: bool,
-    /// It may be given that result itself, for nobody else will ever ask for it.
-    pub may_be_given: bool,
+    /// If it may be given that result itself, for nobody else will ever ask for it: what it needs of memory, in bytes.
+    pub given_within: Option<NonZeroU64>,
 }
 
 /// Steps that may follow one another. Dropping it has those stopped that are not claimed.

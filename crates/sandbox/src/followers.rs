@@ -5,6 +5,7 @@
 //! Whoever sends a call sends what follows it along. The instance goes on with that as soon as it has answered, unless the
 //! call has failed, or its result is better handed over otherwise; then the rest is not begun there.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::keep_alive::Start;
@@ -25,8 +26,9 @@ pub struct Follower {
     pub arguments: Vec<u8>,
     /// It may begin after a result that is sent, and is copied for it.
     pub is_brief: bool,
-    /// It may be given that result itself, for nobody else will ever ask for it: then that may be long.
-    pub may_be_given: bool,
+    /// If it may be given that result itself, for nobody else will ever ask for it, which may be long then: what it needs of memory,
+    /// in bytes.
+    pub given_within: Option<NonZeroU64>,
     /// Who makes the calls of other functions that it asks for.
     pub callees: Option<Arc<dyn Callees>>,
 }

@@ -13,7 +13,7 @@ use super::{Node, home};
 /// Steps tell whether they have the very object that the one before has made: `at` is where that was. `take` runs for so long that
 /// it never follows for being brief.
 const MAIN: &str = r#"
-import threading, time, os
+import os, signal, threading, time
 from sinew import StepError, function, workflow
 
 kept = []
@@ -120,26 +120,67 @@ def ends(event):
     except StepError as error:
         return [error.reason]
 
-@function(memory="64MiB")
+@function(memory="128MiB")
 def make_large(event):
     return told_of([number for number in range(1 << 40, (1 << 40) + event["numbers"])], event)
 
-@function(memory="64MiB")
+@function(memory="128MiB")
 def take_large(told):
     time.sleep(0.03)
+    bytearray(b"1") * (40 << 20)
     return [is_same(told), len(told["rows"])]
 
 @workflow
 def large(event):
     return take_large(make_large(event))
 
+class Late(Exception):
+    pass
+
+def is_late(*_):
+    raise Late("by its own clock")
+
+@function
+def interrupted(event):
+    """What its own timer raises comes while it runs, while its result is given away, or not at all."""
+    told = {"rows": [{"row": [number]} for number in range(10)], "whose": event["whose"]}
+    if event["after_us"]:
+        signal.signal(signal.SIGALRM, is_late)
+        signal.setitimer(signal.ITIMER_REAL, event["after_us"] / 1e6)
+    return told
+
+@function
+def whose(told):
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    time.sleep(0.03)
+    return told["whose"]
+
+@workflow
+def timed(event):
+    try:
+        return [whose(interrupted(event)).result()]
+    except StepError as error:
+        return [None, error.reason]
+
+@function(concurrency=2)
+def scarce(event):
+    return told_of(rows(event), event)
+
+@function(concurrency=64)
+def plenty(told):
+    return take.__wrapped__(told)
+
+@workflow
+def wide(event):
+    return [plenty(scarce(event)) for _ in range(4)]
+
 @workflow
 def sent(event):
     return take(make(event))
 "#;
 
-const WORKFLOWS: [&str; 10] =
-    ["once", "named", "returned", "twice", "again", "line", "fans", "ends", "large", "sent"];
+const WORKFLOWS: [&str; 12] =
+    ["timed", "wide", "once", "named", "returned", "twice", "again", "line", "fans", "ends", "large", "sent"];
 /// Of all rows.
 const SUM: u64 = 30_000 * 29_999 / 2;
 
@@ -174,7 +215,12 @@ fn until(node: &Node, workflow: &str, event: &Value, is_so: impl Fn(&Value, &Val
 
 fn have_followed(run: &Value) -> usize {
     let graph = run["graph"].as_array().unwrap();
-    graph.iter().filter(|step| step["has_followed"] == true).count()
+    // Of steps that are not brief, those follow that were given what they need, and no others.
+    let given = |step: &Value| run["graph"][step["needs"][0].as_u64().unwrap() as usize]["is_given"] == true;
+    let followed: Vec<_> = graph.iter().filter(|step| step["has_followed"] == true).collect();
+    assert!(followed.iter().all(|step| given(step)), "{run}");
+    assert_eq!(graph.iter().filter(|step| step["is_given"] == true).count(), followed.len(), "{run}");
+    followed.len()
 }
 
 /// A workflow is run some times, as soon as those of its kind are known.
@@ -281,7 +327,43 @@ fn an_instance_that_ends_with_what_it_was_given_fails_that_step() {
 }
 
 #[test]
-fn what_takes_half_of_the_memory_is_handed_over() {
+fn what_a_function_raises_when_its_result_was_given_away_is_its_own_end() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = node(home.path());
+    let of = |whose: u64, after_us: u64| json!({"whose": whose, "after_us": after_us});
+    until(&node, "timed", &of(0, 0), |_, run| have_followed(run) == 1);
+    let mut raised = 0;
+    for turn in 1..60 {
+        // From within the function to beyond what comes behind it.
+        let told = result(&node, "timed", &of(turn, 5 + turn * 7));
+        raised += u64::from(told[0].is_null());
+        assert!(told[0] == turn || told[1].is_string(), "{told}");
+        assert_eq!(
+            result(&node, "timed", &of(1000 + turn, 0)),
+            json!([1000 + turn]),
+            "it is not another one's"
+        );
+    }
+    assert!(raised > 3, "nothing was raised");
+}
+
+#[test]
+fn what_runs_for_long_keeps_no_scarce_instance_from_others() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = node(home.path());
+    let event = json!({"kind": "rows"});
+    until(&node, "once", &event, |told, _| told[0] == true);
+    never(&node, "wide", &event, &json!([[false, SUM], [false, SUM], [false, SUM], [false, SUM]]));
+}
+
+#[test]
+fn what_leaves_too_little_memory_for_the_next_step_is_handed_over() {
     if !is_root() {
         return;
     }
@@ -289,7 +371,8 @@ fn what_takes_half_of_the_memory_is_handed_over() {
     let node = node(home.path());
     until(&node, "large", &json!({"numbers": 50_000}), |told, _| told[0] == true);
     for _ in 0..4 {
-        let numbers = 1_000_000;
+        // 80 MB of 134, and the next one needs 45 to 50.
+        let numbers = 2_000_000;
         assert_eq!(result(&node, "large", &json!({"numbers": numbers})), json!([false, numbers]));
     }
     assert_eq!(result(&node, "large", &json!({"numbers": 50_000}))[1], 50_000);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::graph::{State, Step};
 use super::phases::{self, Sums};
-use super::run::{End, Inner, Run};
+use super::run::{End, Inner, Run, is_given};
 use crate::usage::micros;
 
 /// Characters of a failure that a step's line has.
@@ -131,8 +131,13 @@ fn told(number: usize, step: &Step, inner: &Inner) -> Value {
         State::Running => "running",
         State::Done(result) => {
             let mapped_bytes = inner.mapped_bytes(number);
-            document["result_bytes"] = mapped_bytes.unwrap_or(result.size()).into();
+            let is_given = is_given(&step.state);
+            // Nobody has counted how long that is.
+            if !is_given {
+                document["result_bytes"] = mapped_bytes.unwrap_or(result.size()).into();
+            }
             document["is_mapped"] = mapped_bytes.is_some().into();
+            document["is_given"] = is_given.into();
             match step.is_remembered {
                 true => "remembered",
                 false if inner.is_open(number) => "keeping",

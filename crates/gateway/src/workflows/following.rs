@@ -7,6 +7,7 @@
 //! only that no other instance is looked for.
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,9 +31,6 @@ const BRIEF: Duration = Duration::from_millis(20);
 const HABITS_MAX: usize = 4096;
 /// Of how long one runs usually, the part that the last time counts for.
 const LAST_COUNTS: u32 = 4;
-/// Of the memory that an instance may have, what a step has at most that may be given a long value there: about as much may be
-/// taken when it begins.
-const MEMORY_SHARE: u64 = 2;
 
 /// What steps are like, by their procedures. Of what is not known nothing is expected.
 #[derive(Default)]
@@ -64,11 +62,15 @@ impl Habits {
         known.get(&procedure).is_some_and(|habit| habit.usual < BRIEF)
     }
 
-    /// Whether one has room where about half of the memory is taken.
-    fn have_room(&self, procedure: Handle, memory_bytes: u64) -> bool {
+    /// What an instance needs of memory for one.
+    fn need_bytes(&self, procedure: Handle) -> Option<NonZeroU64> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let most = known.get(&procedure).and_then(|habit| habit.memory_bytes);
-        most.is_some_and(|most| most <= memory_bytes / MEMORY_SHARE)
+        known.get(&procedure).and_then(|habit| habit.memory_bytes).and_then(NonZeroU64::new)
+    }
+
+    /// One has failed where it has followed: it is begun by itself the next time.
+    pub(super) fn forget(&self, procedure: Handle) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&procedure);
     }
 }
 
@@ -107,7 +109,7 @@ pub(super) struct Chain {
 struct Next {
     served: Arc<Served>,
     is_brief: bool,
-    may_be_given: bool,
+    given_within: Option<NonZeroU64>,
 }
 
 impl Run {
@@ -135,10 +137,11 @@ impl Run {
         while chain.steps.len() < FOLLOWERS_MAX {
             let Some((number, arguments)) = self.waits_for(last) else { break };
             bytes += arguments.len();
-            let Some(next) = self.next(shared, (last, number)).filter(|_| bytes <= ARGUMENTS_MAX) else {
+            let next = self.next(shared, (last, number)).filter(|_| bytes <= ARGUMENTS_MAX);
+            let Some(Next { served: next, is_brief, given_within }) = next else { break };
+            if !is_brief && !may_be_kept_from_others(shared, served, &next) {
                 break;
-            };
-            let Next { served: next, is_brief, may_be_given } = next;
+            }
             let is_held = next.procedure == served.procedure || chain.places.contains_key(&next.procedure);
             if !is_held {
                 let Some(held) = reserved(shared, &next) else { break };
@@ -146,7 +149,7 @@ impl Run {
             }
             let prepared = self.prepared(shared, &next, permit.clone());
             let (handler, head) = (self.options(number).0.to_string(), prepared.head().to_vec());
-            chain.followers.push(Follower { handler, head, arguments, is_brief, may_be_given });
+            chain.followers.push(Follower { handler, head, arguments, is_brief, given_within });
             chain.steps.push((number, prepared));
             last = number;
         }
@@ -183,8 +186,8 @@ impl Run {
         let habits = &shared.workflows.habits;
         let is_only = options.retries == 0 && self.inner().graph.is_for(last, number);
         let is_brief = habits.are_brief(served.procedure);
-        let may_be_given = is_only && habits.have_room(served.procedure, served.memory_bytes);
-        (is_brief || may_be_given).then_some(Next { served, is_brief, may_be_given })
+        let given_within = habits.need_bytes(served.procedure).filter(|_| is_only);
+        (is_brief || given_within.is_some()).then_some(Next { served, is_brief, given_within })
     }
 
     /// A step has ended well: those that were sent with it may have begun.
@@ -203,6 +206,13 @@ impl Run {
             inner.ahead.insert(number, ahead);
         }
     }
+}
+
+/// Whether an instance of one step may be kept by another one for long: no more of that may run at a time, and half of the
+/// places of the first one are left to those that begin now.
+fn may_be_kept_from_others(shared: &Shared, first: &Served, next: &Served) -> bool {
+    let left = shared.workflows.places(first).available_permits();
+    next.concurrency <= first.concurrency && left * 2 >= first.concurrency as usize
 }
 
 /// A place for a step that is to begin later. Half of a function's places are kept for those that begin now: the step that is to
@@ -254,15 +264,17 @@ mod tests {
     }
 
     #[test]
-    fn a_step_has_room_beside_others_if_it_is_known_to_need_little() {
+    fn what_a_step_needs_of_memory_is_known_once_it_has_run_by_itself() {
         let (habits, procedure) = (Habits::default(), Handle::u64(1));
-        assert!(!habits.have_room(procedure, 1 << 40), "nothing is known of it");
+        assert_eq!(habits.need_bytes(procedure), None, "nothing is known of it");
         habits.note(procedure, Duration::from_millis(1), None);
-        assert!(!habits.have_room(procedure, 1 << 40));
+        assert_eq!(habits.need_bytes(procedure), None);
         habits.note(procedure, Duration::from_secs(1), Some(1000));
         // Where it has followed another one, nothing is learned.
         habits.note(procedure, Duration::from_secs(1), None);
-        assert!(habits.have_room(procedure, 2000) && !habits.have_room(procedure, 1999));
+        assert_eq!(habits.need_bytes(procedure), NonZeroU64::new(1000));
+        habits.forget(procedure);
+        assert_eq!((habits.need_bytes(procedure), habits.are_brief(procedure)), (None, false));
     }
 
     #[test]

@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn steps_are_read_with_their_arguments() {
         let head = r#"{"functions": {"main.a": {"retries": 2, "memory_bytes": 268435456}, "lib.b": {}},
-            "steps": [{"function": "main.a", "bytes": 3}, {"function": "lib.b", "needs": [0, 0], "isolated": [0], "bytes": 0}]}"#;
+            "steps": [{"function": "main.a", "is_left": true, "bytes": 3}, {"function": "lib.b", "needs": [0, 0], "isolated": [0], "bytes": 0}]}"#;
         let steps = Steps::read(&order(head, b"abc")).unwrap();
         let a = Made {
             function: "main.a".into(),

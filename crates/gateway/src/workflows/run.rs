@@ -14,7 +14,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::task::JoinSet;
 
 use super::following::Ahead;
-use super::graph::{Graph, Made, Number, Refused, STEPS_MAX};
+use super::graph::{Graph, Made, Number, Refused, STEPS_MAX, State};
 use super::journal::{Ledger, is_cancelled};
 use super::keeping::{Keeping, MAPPED_KIND};
 use super::order::{StepOptions, Steps, Value};
@@ -40,6 +40,8 @@ pub(super) const VALUE_BYTES_MAX: u64 = 64 << 20;
 pub(super) const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 /// What a step's result begins with: the head of a result that says nothing.
 pub(super) const RESULT_HEAD: &[u8] = b"\x02\0\0\0{}";
+/// A result that was given to the step that follows, and is nowhere else (decision 0110).
+const GIVEN: &[u8] = b"\x02\0\0\0{}\x03";
 /// How many such one step is given: each is a descriptor.
 pub(super) const MAPPED_MAX: usize = 100;
 /// Serialized by the runtime of the workflow.
@@ -292,6 +294,7 @@ impl Run {
         };
         let places = self.may_wait_for(shared, &served).then(|| shared.workflows.places(&served));
         let mut ahead = self.ahead_of(number);
+        let mut has_followed = ahead.is_some();
         loop {
             let mut place = match &places {
                 // Never closed.
@@ -310,6 +313,13 @@ impl Run {
                 Ok(result) => return Ok((result, end.is_remembered, served.is_pure && !self.is_declared())),
                 Err(problem) => problem,
             };
+            if std::mem::take(&mut has_followed) {
+                shared.workflows.habits.forget(served.procedure);
+                // What it was given is gone with its instance.
+                if self.was_given(number) {
+                    return Err(problem);
+                }
+            }
             // Its time is over before it began: it waited for an instance for all of it.
             let is_late = problem.status() == StatusCode::GATEWAY_TIMEOUT && !end.has_run;
             if is_late || is_no_room(&problem) {
@@ -323,6 +333,14 @@ impl Run {
             }
             tokio::time::sleep(options.pause(attempts)).await;
         }
+    }
+
+    /// Whether a step needs what was given to it where it was made.
+    fn was_given(&self, number: Number) -> bool {
+        let inner = self.inner();
+        let needs = inner.graph.step(number).map(|step| step.needs.as_slice()).unwrap_or_default();
+        let is_given = |need: &Number| inner.graph.step(*need).is_some_and(|need| is_given(&need.state));
+        needs.iter().any(is_given)
     }
 
     /// The function of a step, and how it is run.
@@ -352,6 +370,10 @@ impl Run {
             Ok(results) => results,
             Err(problem) => return StepEnd::refused(problem),
         };
+        if ahead.is_none() && self.was_given(number) {
+            let why = "what it needs was given to it in the instance that had made it, and that has ended";
+            return StepEnd::refused(refused(StatusCode::BAD_GATEWAY, "step-lost", why));
+        }
         let call = StepCall { arguments, results, ..StepCall::default() };
         if let Some(ahead) = ahead {
             let claim = Some(ahead.claim());
@@ -632,6 +654,11 @@ fn present(shared: &Shared, mut known: Vec<Option<Handle>>) -> Vec<Option<Handle
         *result = result.filter(|result| shared.backend.renew(*result).unwrap_or(false));
     }
     known
+}
+
+/// Whether a step's result was given to the one that follows it.
+pub(super) fn is_given(state: &State) -> bool {
+    matches!(state, State::Done(result) if *result == Handle::blob(GIVEN))
 }
 
 /// Whether there was only no room for it, so that it can be tried again.

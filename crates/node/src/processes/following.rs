@@ -56,9 +56,9 @@ impl Processes {
             followers.iter().take(FOLLOWERS_MAX).map(|_| Arc::<Postponed>::default()).collect();
         // Of more than that, the rest is begun as others are.
         let calls = followers.into_iter().zip(&callees).map(|(follower, callees)| {
-            let gateway::Follower { handler, head, arguments, is_brief, may_be_given } = follower;
+            let gateway::Follower { handler, head, arguments, is_brief, given_within } = follower;
             let callees = Some(Arc::clone(callees) as _);
-            Follower { handler, head, arguments, is_brief, may_be_given, callees }
+            Follower { handler, head, arguments, is_brief, given_within, callees }
         });
         let calls: Vec<_> = calls.collect();
         let followers = calls.iter().map(|_| Place::Open).collect();
@@ -414,7 +414,7 @@ mod tests {
             head: Vec::new(),
             arguments: Vec::new(),
             is_brief: true,
-            may_be_given: false,
+            given_within: None,
             callees: None,
         };
         let followers = (0..count).map(|_| Place::Open).collect();

@@ -134,6 +134,9 @@ fn shown(told: &Value, name: &str) -> String {
 
 /// How long a result is, and whether others have it in memory where it was made.
 fn result(step: &Value) -> String {
+    if step["is_given"] == true {
+        return "given away".to_owned();
+    }
     match (step["result_bytes"].as_u64(), step["is_mapped"] == true) {
         (None, _) => "-".to_owned(),
         (Some(bytes), false) => human_bytes(bytes),

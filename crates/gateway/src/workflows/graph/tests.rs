@@ -70,6 +70,18 @@ fn what_waits_for_one_step_alone_is_found() {
 }
 
 #[test]
+fn a_result_is_for_one_step_if_its_workflow_has_let_go_of_it_and_no_other_needs_it() {
+    let mut graph = Graph::default();
+    let kept = graph.add(made(&[]), NOW).unwrap();
+    let [a, b] = [0, 1].map(|_| graph.add(Made { is_left: true, ..made(&[]) }, NOW).unwrap());
+    let of_kept = graph.add(made(&[kept]), NOW).unwrap();
+    let of_a = graph.add(made(&[a]), NOW).unwrap();
+    assert!(graph.is_for(a, of_a) && !graph.is_for(kept, of_kept) && !graph.is_for(b, of_a));
+    graph.add(made(&[b, a]), NOW).unwrap();
+    assert!(!graph.is_for(a, of_a) && !graph.is_for(99, of_a));
+}
+
+#[test]
 fn a_step_that_has_followed_began_when_its_instance_came_to_it() {
     let mut graph = Graph::default();
     let [a, b] = [graph.add(made(&[]), NOW).unwrap(), graph.add(made(&[0]), NOW).unwrap()];
@@ -78,7 +90,7 @@ fn a_step_that_has_followed_began_when_its_instance_came_to_it() {
     assert_eq!(graph.next(), Some(b));
     graph.begin(b, 5 * NOW).unwrap();
     let (queued, running) = (Duration::ZERO, 3 * NOW);
-    let times = StepTimes { queued, running, phases: None, has_followed: true };
+    let times = StepTimes { queued, running, memory_peak_bytes: None, phases: None, has_followed: true };
     graph.note(b, &times, 6 * NOW);
     let step = graph.step(b).unwrap();
     assert_eq!((step.begun, step.ready, step.has_followed), (Some(3 * NOW), Some(3 * NOW), true));

@@ -3,14 +3,15 @@
 //! call that they follow, in one argument more:
 //!
 //! ```text
-//! bytes u64 of memory that the instance may have; then of each follower: turn u32; flags u8, 1 if it may begin
-//! after a result that is copied for it, 2 if it may be given the result itself (decision 0110); and length u32 and
-//! bytes of its handler, of what it is told of its request, and of its arguments
+//! bytes u64 of memory that the instance may have; then of each follower: turn u32; u8, 1 if it may begin
+//! after a result that is copied for it; bytes u64 that it needs of memory if it may be given the result itself (decision 0110), else
+//! 0; and length u32 and bytes of its handler, of what it is told of its request, and of its arguments
 //! ```
 //!
 //! The argument that is missing is the result of the one before, as that was answered. After an answer that is no result,
 //! after a result that is not in the answer itself, and where the instance says so, none of the rest is begun.
 
+use std::num::NonZeroU64;
 use std::time::Instant;
 
 use super::{Answer, Argument, Broken, Done, Instance, Others, Target, Turn, UnderWay};
@@ -89,10 +90,11 @@ impl Instance {
 fn told<'a>(turn: Turn, memory_bytes: u64, following: impl Iterator<Item = &'a Follower>) -> Vec<u8> {
     let mut told = memory_bytes.to_le_bytes().to_vec();
     let mut turn = turn;
-    for Follower { handler, head, arguments, is_brief, may_be_given, .. } in following {
+    for Follower { handler, head, arguments, is_brief, given_within, .. } in following {
         turn = turn.checked_add(1).unwrap_or(super::OUTSIDE + 1);
         told.extend(turn.to_le_bytes());
-        told.push(u8::from(*is_brief) | u8::from(*may_be_given) << 1);
+        told.push(u8::from(*is_brief));
+        told.extend(given_within.map_or(0, NonZeroU64::get).to_le_bytes());
         for part in [handler.as_bytes(), head, arguments] {
             told.extend((part.len() as u32).to_le_bytes());
             told.extend(part);

@@ -71,7 +71,7 @@ fn follower(handler: &str, arguments: &[u8]) -> Follower {
         head: b"{}".to_vec(),
         arguments: arguments.to_vec(),
         is_brief: true,
-        may_be_given: false,
+        given_within: None,
         callees: None,
     }
 }
