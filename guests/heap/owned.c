@@ -29,8 +29,11 @@ enum kind {
 };
 /* What is asked of each object of a type: nothing; an attribute is None; one is something that nobody can change; Python looks at it. */
 enum asked { NOTHING, ABSENT, CONSTANT, LOOKED_AT };
-/* What is of a library: nothing; its arrays may be as they are; so may its weak references, and in lists and tuples of its own. */
-enum level { NONE, LIBRARY, LISTED, WEAKLY };
+/* What is of a library that has weak references to its parts: nothing; a dictionary of it; a list or tuple of it, which may have such
+ * references; its own objects. */
+enum level { NONE, PART, LISTED, WEAKLY };
+/* Of a type: a library has its objects as parts only. */
+#define ONLY_PART 8
 
 /* Not all of it is known, others refer to some of it, or nobody does. */
 enum owned { NOT_KNOWN, SHARED, OWNED };
@@ -52,9 +55,12 @@ enum { IS_CONSTANT = 1, IS_NOT };
 #define SHARED_KEPT (16ul << 10)
 /* References are fewer; what is never freed has more. */
 #define REFERENCES_MAX (1l << 30)
-/* In the low bits of addresses, which are multiples of 16: where weak references are counted, and constant tuples are remembered. */
+/* In the low bits of addresses, which are multiples of 16: where weak references are counted, and constant tuples and what is found by its name are
+ * remembered. */
 #define OF_WEAK 1
 #define OF_CONSTANT 2
+#define OF_REFERENCE 4
+#define TAGS 15ul
 
 #define WEAK_TO(weak) FIELD(weak, 16, Object *)
 #define WEAK_CALLBACK(weak) FIELD(weak, 24, Object *)
@@ -65,7 +71,7 @@ enum { IS_CONSTANT = 1, IS_NOT };
 #define OWNS_DATA 0x4
 #define MAY_BE_WRITTEN 0x400
 #define WRITES_BACK 0x2000
-enum { OBJECTS = 17, TEXT = 19, RECORD = 20, HALF = 23 };
+enum { BYTE_LAST = 2, OBJECTS = 17, TEXT = 19, RECORD = 20, HALF = 23 };
 
 /* How what is made of a type is pickled: if any of it is another than when the type was judged, it is judged again. */
 static const char *const TELLING[] = {"__reduce__", "__reduce_ex__", "__getstate__",     "__setstate__", "__getnewargs__", "__getnewargs_ex__",
@@ -76,6 +82,7 @@ static struct known {
     Type *type;
     enum kind kind;
     enum level level;
+    int is_only_part;
     enum asked asked;
     /* Of the attribute. */
     Object *name;
@@ -283,18 +290,26 @@ static int met_of(Object *object, enum kind kind, enum level level, enum asked a
     return kind == OPAQUE || words_add(&pending, (uintptr_t)object + level);
 }
 
-/* Whether an array is what its pickle would be: that has no gaps, and may be written to. What a library does with its own is its
- * own affair. */
+/* Whether an array is what its pickle would be: that has no gaps, and may be written to. */
 static int is_as_pickled(const Object *array)
 {
     int flags = ARRAY_FLAGS(array);
-    return flags & CONTIGUOUS && (walk.level || flags & MAY_BE_WRITTEN);
+    return flags & CONTIGUOUS && flags & MAY_BE_WRITTEN;
+}
+
+/* A class or function is the same one wherever it is looked up by its name, which Python looks at once. */
+static int reference_met(Object *object)
+{
+    uintptr_t key = (uintptr_t)object + OF_REFERENCE;
+    if (memo_find(&shared, key))
+        return 1;
+    return is_noted(walk.checked, object, CHECKED_MAX) && words_add(&met, key) && memo_set(&shared, key, 1);
 }
 
 /* A reference from what is walked to something of a known type. */
 static int edge_to_known(Object *object, const struct known *one)
 {
-    if (one->kind == REFUSED || (one->kind == ARRAY && !is_as_pickled(object)))
+    if (one->kind == REFUSED || (one->kind == ARRAY && !is_as_pickled(object)) || (one->is_only_part && walk.level == NONE))
         return 0;
     if (one->kind == WEAK)
         return weak_met(object);
@@ -317,14 +332,13 @@ static int edge(Object *object)
     if (type == &PyList_Type || type == &PyTuple_Type)
         return met_of(object, WALKED, walk.level == WEAKLY ? LISTED : NONE, NOTHING);
     if (type == &PyDict_Type)
-        return met_of(object, WALKED, walk.object && object == dictionary_of(walk.object) ? walk.level : NONE, NOTHING);
+        return met_of(object, WALKED, walk.object && object == dictionary_of(walk.object) ? walk.level : walk.level == WEAKLY ? PART : NONE, NOTHING);
     if (type == &PySet_Type || type == &PyFrozenSet_Type)
         return met_of(object, WALKED, NONE, NOTHING);
     if (type == &PyByteArray_Type)
         return met_of(object, OPAQUE, NONE, NOTHING);
-    /* It is the same one wherever it is looked up by its name. */
     if (type->flags & TYPE_IS_CLASS || type == &PyFunction_Type || type == &PyCFunction_Type)
-        return is_noted(walk.checked, object, CHECKED_MAX);
+        return reference_met(object);
     return edge_to_known(object, known_type(type));
 }
 
@@ -338,14 +352,17 @@ static int visited(Object *object, void *type)
 static int items_walked(Object **items, size_t count)
 {
     const Type *usual = NULL;
+    const Object *last = NULL;
     for (size_t at = 0; at < count; at++) {
         if (at + AHEAD < count)
             __builtin_prefetch(items[at + AHEAD]);
         Object *item = items[at];
-        if (!item || item->type == usual)
+        if (!item || item->type == usual || item == last)
             continue;
         if (is_atom(item))
             usual = item->type;
+        else if (is_leaf(item))
+            last = item;
         else if (!edge(item))
             return 0;
     }
@@ -360,6 +377,13 @@ static size_t items_of(const Object *array)
     return count;
 }
 
+/* Whether elements of one are those of the other: they are alike, or truths and small numbers. */
+static int are_alike(const Object *one, const Object *other)
+{
+    const Object *of_one = ARRAY_ELEMENT(one), *of_other = ARRAY_ELEMENT(other);
+    return of_one == of_other || (ELEMENT_TYPE(of_one) <= BYTE_LAST && ELEMENT_TYPE(of_other) <= BYTE_LAST);
+}
+
 /* Elements belong to the array that has their memory. A view is given away if it is all of that, and the only one. */
 static int array_walked(Object *array)
 {
@@ -369,7 +393,7 @@ static int array_walked(Object *array)
         return 0;
     if (base) {
         int is_whole = base->type == array->type && base->references == 1 && !(flags & OWNS_DATA) && items_of(base) == items_of(array) &&
-                       (ELEMENT_TYPE(ARRAY_ELEMENT(base)) == OBJECTS) == (kind == OBJECTS);
+                       are_alike(base, array);
         return is_whole && met_of(base, ARRAY, NONE, NOTHING);
     }
     if (!(flags & OWNS_DATA))
@@ -399,7 +423,7 @@ static enum owned all_met(void)
         uint64_t value = memo_find(&shared, met.at[at]);
         if (met.at[at] & OF_WEAK && (value >> 32 & 0x7fffffff) != (value & 0xffffffff))
             return NOT_KNOWN;
-        if (!(met.at[at] & (OF_WEAK | OF_CONSTANT)) && value != 1)
+        if (!(met.at[at] & TAGS) && value != 1)
             owned = SHARED;
     }
     return owned;
@@ -439,7 +463,7 @@ Object *heap_owned(Object *box)
     int is_fine = edge(PyList_GetItem(box, 0));
     while (is_fine && pending.count) {
         uint64_t next = pending.at[--pending.count];
-        is_fine = walked((Object *)(next & ~15ul), (enum level)(next & 15));
+        is_fine = walked((Object *)(next & ~TAGS), (enum level)(next & TAGS));
     }
     enum owned owned = is_fine ? all_met() : NOT_KNOWN;
     for (size_t at = 0; at < looked.count && owned; at++)
@@ -476,7 +500,8 @@ int heap_know(Object *type, int kind, int level, int asked, Object *name)
     struct known *one = &known[place - 1];
     one->type = (Type *)type;
     one->kind = (enum kind)kind;
-    one->level = (enum level)level;
+    one->level = (enum level)(level & ~ONLY_PART);
+    one->is_only_part = (level & ONLY_PART) != 0;
     one->asked = (enum asked)asked;
     one->looked_at = 0;
     held(&one->name, name->type == &PyUnicode_Type ? name : NULL);

@@ -32,8 +32,6 @@ KEPT_SHARE, WASTE_MIN = 3, 1 << 20
 PAUSE, PAUSE_MAX = 16, 128
 # After so many small results in a row nothing is made for a long one; the first that comes is sent.
 SMALL_IN_A_ROW = 8
-# Where half of the memory is taken, a result is pickled if less than this part of it was made where it can be mapped.
-COPIED_SHARE = 4
 # In the place of a value that was given to the step that follows (`docs/spec/workflows.md`, section 4).
 GIVEN = b"\x03"
 
@@ -241,13 +239,6 @@ class Heap:
         """What was made there by the call that runs, and has not ended."""
         self.core.segment_use(self.use)
         return self.use[1] + self.use[3]
-
-    def has_room_for_copies(self):
-        """Whether a result that was not made there may be copied. Mostly calls have not taken as much, which is quickly known."""
-        if not self.limit or 0 <= self.core.template_memory_peak() < self.limit >> 11:
-            return True
-        own = self.own_bytes()
-        return own < self.limit // 2 or self.bytes_left() > own // COPIED_SHARE
 
     def own_bytes(self):
         """What calls have taken for themselves: what a process was forked with is its template's."""
@@ -535,7 +526,7 @@ class HandsOver:
         steps."""
         if self.give(box, arguments):
             return GIVEN
-        length = self.heap.write(box) if self.heap and self.heap.has_room_for_copies() else None
+        length = self.heap.write(box) if self.heap else None
         # It has been closed before if the function, or what pickles its objects, has forked.
         if not isinstance(length, int):
             return length

@@ -5,10 +5,10 @@
 #
 # A type may be given away if its pickle would be the same value once more, and all that it refers to is seen.
 
-# As in owned.c: kinds of types; which are a library's, whose arrays may be as they are, and one's that has weak references to its parts; and
-# what is asked of each object of a type.
+# As in owned.c: kinds of types; which are a library's that has weak references to its parts, and are found as such parts only; and what is
+# asked of each object of a type.
 LEAF, OPAQUE, WALKED, ARRAY, WEAK, REFUSED = range(1, 7)
-LIBRARY, WEAKLY = 1, 3
+WEAKLY, ONLY_PART = 3, 8
 NOTHING, ABSENT, CONSTANT, LOOKED_AT = range(4)
 # What others refer to as well, and what nobody does.
 SHARED, OWNED = 1, 2
@@ -39,6 +39,7 @@ FRAMES = (
     "pandas.core.arrays.timedeltas", "pandas.core.dtypes.dtypes", "pandas._libs.internals", "pandas._libs.index",
 )  # fmt: skip
 TABLES, PERIODS = "pandas._libs.hashtable", "pandas._libs.tslibs.offsets"
+PARTS = ("pandas.core.flags", "pandas.core.internals.", "pandas._libs.")
 # Frames, whose attributes that pandas does not know are none of their pickles'.
 TABULAR = frozenset(("pandas.core.frame.DataFrame", "pandas.core.series.Series"))
 COLUMNS_IN = 64
@@ -54,6 +55,14 @@ class Judgement:
 
 
 def is_owned(core, box):
+    """As `looked_at`, whatever classes of the function's raise when they are looked at."""
+    try:
+        return looked_at(core, box)
+    except Exception:
+        return 0
+
+
+def looked_at(core, box):
     """OWNED, if the only item of a list is made of nothing that anybody else refers to, and its pickle would be the same once more. SHARED, if
     others do, and the end of none of it runs code of the function's."""
     for _ in range(ROUNDS_MAX):
@@ -108,14 +117,16 @@ def is_core(one):
     return images is not None and isinstance(one, type) and one is type(images.core.new("1", (1, 1)))
 
 
-def forget_columns(value):
-    """Frames remember columns that they were asked for: these are views of what they are made of, and only there to save time."""
-    if not TABULARS:
-        return
+def forgets_columns(value):
+    """Frames remember columns that they were asked for: these are views of what they are made of, and only there to save time. Whether
+    there were any."""
+    has_forgotten = False
     some = value.values() if type(value) is dict else value if type(value) in (list, tuple) else (value,)
     for one, _ in zip(some, range(COLUMNS_IN)):
         if type(one) in TABULARS and vars(one).get("_item_cache"):
             one._item_cache.clear()
+            has_forgotten = True
+    return has_forgotten
 
 
 def found_in(kind, name):
@@ -169,7 +180,9 @@ def judged_enum(kind, name):
     enum = sys.modules.get("enum")  # noqa: F821
     if enum is None or not isinstance(kind, enum.EnumMeta):
         return None
-    is_usual = is_named(kind) and is_pickled_by(kind, "enum", "builtins")
+    # A pickle has the value of a member.
+    is_found = all(kind(one._value_) is one for one in kind.__members__.values())
+    is_usual = is_found and is_named(kind) and is_pickled_by(kind, "enum", "builtins")
     return Judgement(LEAF, 0, CONSTANT, "_value_") if is_usual else Judgement(REFUSED)
 
 
@@ -190,21 +203,21 @@ def judged_of_pandas(kind, name):
     if not module.startswith("pandas.") or not is_pickled_by(kind, "pandas") or not is_named(kind):
         return None
     if module == TABLES:
-        return Judgement(OPAQUE)
+        return Judgement(OPAQUE, ONLY_PART)
     if module == PERIODS:
-        return Judgement(LEAF)
+        return None if kind.__dictoffset__ else Judgement(LEAF)
     if name in TABULAR:
         TABULARS.append(kind)
         return Judgement(WALKED, WEAKLY, LOOKED_AT)
     is_known = any(module == one or (one.endswith(".") and module.startswith(one)) for one in FRAMES)
-    return Judgement(WALKED, WEAKLY) if is_known else None
+    return Judgement(WALKED, WEAKLY | (ONLY_PART if module.startswith(PARTS) else 0)) if is_known else None
 
 
 def judged_of_sklearn(kind, name):
     base = sys.modules.get("sklearn.base")  # noqa: F821
     if base is None or not kind.__module__.startswith("sklearn.") or not issubclass(kind, base.BaseEstimator):
         return None
-    return Judgement(WALKED, LIBRARY) if is_named(kind) and is_pickled_by(kind, "sklearn.base") else None
+    return Judgement(WALKED) if is_named(kind) and is_pickled_by(kind, "sklearn.base") else None
 
 
 def judged_image(kind, name):
@@ -213,7 +226,7 @@ def judged_image(kind, name):
         return None
     if kind is images.Image and is_pickled_by(kind, "PIL.Image"):
         IMAGES.append(kind)
-        return Judgement(WALKED, LIBRARY, LOOKED_AT)
+        return Judgement(WALKED, 0, LOOKED_AT)
     return Judgement(OPAQUE) if is_core(kind) else None
 
 
@@ -227,7 +240,7 @@ def judged_tuple(kind, name):
     usual = {name: found_in(tuple, name)[1] for name in TELLING}
     pattern = collections.namedtuple("pattern", kind._fields)
     told.update({name: usual[name] for name in ("__new__", "__getnewargs__")})
-    is_usual = vars(kind)["__getnewargs__"].__code__.co_code == pattern.__getnewargs__.__code__.co_code
+    is_usual = all(getattr(kind, name).__code__.co_code == getattr(pattern, name).__code__.co_code for name in ("__new__", "__getnewargs__"))
     return Judgement(WALKED) if is_usual and told == usual else None
 
 
@@ -283,6 +296,8 @@ class GivesAway:
         kind = kind_of(box[0])  # noqa: F821 - of heap.py
         if kind in SENT and heir.is_brief:
             return False
+        # What is nowhere by its name is not to be kept for this.
+        kind = kind if all(map(is_named, kind if type(kind) is tuple else (kind,))) else None
         left, paused = self.not_given.get(kind, (0, 0))
         if left > 0:
             self.not_given[kind] = left - 1, paused
@@ -302,8 +317,7 @@ class GivesAway:
             self.is_recalled_heir = True
             return False
         self.given = [box.pop()]
-        # What was made for others to map was made there in vain.
-        self.heap.has_result, self.heap.pickled = self.heap.is_open, {}
+        self.heap.pickled = {}
         return True
 
     def has_room_beside(self, heir):
@@ -318,10 +332,12 @@ class GivesAway:
     def is_nobody_elses(self, box, arguments):
         # What is returned as it came is seen at once.
         is_argument = arguments and any(one is box[0] for one in (*arguments[0], *arguments[1].values()))
-        forget_columns(box[0])
-        if not is_argument and is_owned(self.core, box) == OWNED:
+        if not is_argument and self.has_all(box):
             return True
-        return self.lets_go(arguments) and is_owned(self.core, box) == OWNED
+        return self.lets_go(arguments) and self.has_all(box)
+
+    def has_all(self, box):
+        return is_owned(self.core, box) == OWNED or (forgets_columns(box[0]) and is_owned(self.core, box) == OWNED)
 
     def lets_go(self, arguments):
         """Lets go of what a call was given, which may be what it returns; whether that could be done. Where code of the function's would

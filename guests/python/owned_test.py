@@ -59,9 +59,8 @@ class Owners:
             raise SystemExit(f"{sys.version} is not known to the heap")
 
     def has_all(self, box):
-        # Frames remember columns that somebody has looked at.
-        forget_columns(box[0])  # noqa: F821
-        return is_owned(self.heap.core, box) == OWNED  # noqa: F821
+        # As an instance asks.
+        return GivesAway.has_all(types.SimpleNamespace(core=self.heap.core), box)  # noqa: F821
 
 
 def changeable(root):
@@ -159,6 +158,8 @@ class Point(collections.namedtuple("Point", "x y")):
 
 
 Pair = collections.namedtuple("Pair", "left right")
+Checked = collections.namedtuple("Checked", "left right")
+Checked.__new__ = lambda kind, left, right: tuple.__new__(kind, (left + 1, right))
 
 
 class Colour(enum.Enum):
@@ -217,6 +218,10 @@ class Odd(enum.Enum):
     FUNCTION, OBJECT = [lambda: 0], object()
 
 
+class Nan(enum.Enum):
+    NAN = float("nan")
+
+
 class Zone(datetime.tzinfo):
     """A mutable one, and a time has it in it."""
 
@@ -264,6 +269,7 @@ def refused():
         [sys], [made(Counted, part=weakref.ref(Counted))], [(at for at in range(3))], [types.SimpleNamespace(a=1)], [[1].append],
         [ctypes.c_int(3)], [hashlib.sha256()], [os.scandir(os.curdir)], [collections.Counter("abc")], [Odd.FUNCTION], [Odd.OBJECT],
         [datetime.datetime(2026, 1, 1, tzinfo=Zone())], [Zone()], [made(Proxy, part=[1])], [made(Refusing)], [made(Asked)], [made(Pretending)],
+        [tuple.__new__(Checked, (1, 2))], [Nan.NAN],
         [made(Counted, part=made)], [made(Counted, part=EARLIER[1]())], [EARLIER[1]], [EARLIER[0]],
     )  # fmt: skip
 
@@ -312,7 +318,8 @@ def refused_of_libraries():
             [numpy.frombuffer(bytearray(b"seen"), "u1")], [numpy.ma.array([1])], [numpy.matrix([1])], [numpy.void(b"a")],
             [numpy.random.default_rng(1)], [numpy.arange(9)[::2]], [read_only(numpy.arange(9))], [numpy.broadcast_to(numpy.arange(3), (2, 3))],
             [numpy.zeros(3, "i4,f8")], [numpy.rec.array([(1, 2.0)], dtype="i4,f8")[0]], [numpy.dtype("i4,f8")], [numpy.dtype("i4", metadata={"a": [1]})],
-            [numpy.zeros(2, numpy.dtype("i4", metadata={"a": len}))], (lambda a: [a, a[:2]])(numpy.arange(9)), [numpy.arange(50_000)[:3]], [numpy.array([lambda: 0])],
+            [numpy.zeros(2, numpy.dtype("i4", metadata={"a": len}))], (lambda a: [a, a[:2]])(numpy.arange(9)), [numpy.arange(50_000)[:3]],
+            [numpy.zeros(1000, "S1000").view("u1")[:1000]], [numpy.array([lambda: 0])],
         )  # fmt: skip
     if pandas is not None:
         frame = pandas.DataFrame({"a": [1, 2]})
@@ -325,6 +332,10 @@ def refused_of_libraries():
         yield [frame]
         del frame
         yield [pandas.Timestamp("2026-01-01")]
+        yield [pandas._libs.hashtable.Int64HashTable()]
+        yield [pandas.DataFrame({"a": [1]}).flags]
+        yield [pandas.DateOffset(months=1)]
+        yield [pandas.DataFrame(read_only(numpy.zeros((2, 2))))]
     if ensemble is not None:
         yield [labelled(ensemble.RandomForestClassifier(), "reference", weakref.ref(Counted))]
     if pillow is not None:
@@ -370,6 +381,8 @@ def knows_whose_they_are(owners):
     del nested
     owners.has_all(box)
     assert time.monotonic() - begun < 5, "it is looked at as often as it is met"
+    box = [[made(Counted, its=Counted, more=collections.defaultdict(list)) for _ in range(10_000)]]
+    assert owners.has_all(box), "of one class there is one"
     # Nothing of what is refused is kept.
     local = weakref.WeakSet()
     for _ in range(3):
