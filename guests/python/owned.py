@@ -41,7 +41,12 @@ FRAMES = (
 TABLES, PERIODS = "pandas._libs.hashtable", "pandas._libs.tslibs.offsets"
 PARTS = ("pandas.core.flags", "pandas.core.internals.", "pandas._libs.")
 # Frames, whose attributes that pandas does not know are none of their pickles'.
-TABULAR = frozenset(("pandas.core.frame.DataFrame", "pandas.core.series.Series"))
+TABULAR = frozenset(("pandas.core.frame.DataFrame", "pandas.core.series.Series", "pandas.DataFrame", "pandas.Series"))
+# Those of its classes that say since 3.0 that they are elsewhere.
+RENAMED = frozenset(
+    ("pandas.Index", "pandas.RangeIndex", "pandas.DatetimeIndex", "pandas.TimedeltaIndex", "pandas.CategoricalIndex", "pandas.MultiIndex",
+     "pandas.Categorical", "pandas.CategoricalDtype", "pandas.arrays.DatetimeArray", "pandas.arrays.TimedeltaArray", "pandas.Flags")
+)  # fmt: skip
 COLUMNS_IN = 64
 IMAGE_HAS = frozenset(("im", "_im", "_readonly", "_mode", "_size", "palette", "info", "readonly", "_exif", "_category", "pyaccess"))
 
@@ -200,7 +205,7 @@ def is_pickled_by(kind, *modules):
 
 def judged_of_pandas(kind, name):
     module = kind.__module__
-    if not module.startswith("pandas.") or not is_pickled_by(kind, "pandas") or not is_named(kind):
+    if not (module + ".").startswith("pandas.") or not is_pickled_by(kind, "pandas") or not is_named(kind):
         return None
     if module == TABLES:
         return Judgement(OPAQUE, ONLY_PART)
@@ -209,7 +214,7 @@ def judged_of_pandas(kind, name):
     if name in TABULAR:
         TABULARS.append(kind)
         return Judgement(WALKED, WEAKLY, LOOKED_AT)
-    is_known = any(module == one or (one.endswith(".") and module.startswith(one)) for one in FRAMES)
+    is_known = name in RENAMED or any(module == one or (one.endswith(".") and module.startswith(one)) for one in FRAMES)
     return Judgement(WALKED, WEAKLY | (ONLY_PART if module.startswith(PARTS) else 0)) if is_known else None
 
 
