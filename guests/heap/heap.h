@@ -142,6 +142,8 @@ EXPORTED Object *heap_plain_copy(Object *value);
  * of its objects, classes and functions that it refers to, and objects of types of which that was said; or of None and a list of types of
  * which nothing is known. */
 EXPORTED Object *heap_owned(Object *box);
+/* References to containers and the like that were looked at the last time. */
+EXPORTED size_t heap_looked_at(void);
 /* Says what is known of a type: its kind, which library's it is and what is asked of its objects, as in owned.py, and the name of an attribute,
  * or None. -1 if too much is known. */
 EXPORTED int heap_know(Object *type, int kind, int level, int asked, Object *name);

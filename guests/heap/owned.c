@@ -103,6 +103,8 @@ static struct walk {
     size_t edges;
     Object *unknown, *checked;
     int is_known;
+    /* Some memory is that of two arrays, or more than that of one. */
+    int has_views;
     /* What is walked. */
     Object *object;
     enum level level;
@@ -353,6 +355,7 @@ static int items_walked(Object **items, size_t count)
 {
     const Type *usual = NULL;
     const Object *last = NULL;
+    walk.edges += count;
     for (size_t at = 0; at < count; at++) {
         if (at + AHEAD < count)
             __builtin_prefetch(items[at + AHEAD]);
@@ -392,9 +395,10 @@ static int array_walked(Object *array)
     if (flags & WRITES_BACK || !edge(element) || kind < 0 || kind > HALF || kind == RECORD)
         return 0;
     if (base) {
-        int is_whole = base->type == array->type && base->references == 1 && !(flags & OWNS_DATA) && items_of(base) == items_of(array) &&
-                       are_alike(base, array);
-        return is_whole && met_of(base, ARRAY, NONE, NOTHING);
+        if (base->type != array->type || flags & OWNS_DATA)
+            return 0;
+        walk.has_views |= base->references != 1 || items_of(base) != items_of(array) || !are_alike(base, array);
+        return met_of(base, ARRAY, NONE, NOTHING);
     }
     if (!(flags & OWNS_DATA))
         return 0;
@@ -415,15 +419,17 @@ static int walked(Object *object, enum level level)
     return !TRAVERSE(type) || TRAVERSE(type)(object, visited, type) == 0;
 }
 
-/* Whether all references were met. If not all weak ones were, somebody may be told of the end of what they are to. */
+/* Whether all references were met. If not all weak ones were, somebody may be told of the end of what they are to. Others are to what
+ * is not part of the value. */
 static enum owned all_met(void)
 {
-    enum owned owned = OWNED;
+    enum owned owned = walk.has_views ? SHARED : OWNED;
     for (size_t at = 0; at < met.count; at++) {
         uint64_t value = memo_find(&shared, met.at[at]);
-        if (met.at[at] & OF_WEAK && (value >> 32 & 0x7fffffff) != (value & 0xffffffff))
+        uint64_t there = value >> 32 & 0x7fffffff, found = value & 0xffffffff;
+        if (met.at[at] & OF_WEAK && there > found)
             return NOT_KNOWN;
-        if (!(met.at[at] & TAGS) && value != 1)
+        if (met.at[at] & OF_WEAK ? there != found : !(met.at[at] & TAGS) && value != 1)
             owned = SHARED;
     }
     return owned;
@@ -475,6 +481,11 @@ Object *heap_owned(Object *box)
     }
     Py_DecRef(walk.unknown);
     return told(PyLong_FromUnsignedLongLong(owned), walk.checked);
+}
+
+size_t heap_looked_at(void)
+{
+    return walk.edges;
 }
 
 static void held(Object **place, Object *object)

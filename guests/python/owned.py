@@ -14,6 +14,8 @@ NOTHING, ABSENT, CONSTANT, LOOKED_AT = range(4)
 SHARED, OWNED = 1, 2
 # One in the other, as they are met: each time types are met that were not known.
 ROUNDS_MAX = 64
+# It is not looked at once more if it has more references.
+COLLECTED_MAX = 100_000
 # Py_TPFLAGS_HEAPTYPE.
 HEAP_TYPE = 1 << 9
 # What is pickled in less time than it is looked at.
@@ -48,6 +50,10 @@ RENAMED = frozenset(
      "pandas.Categorical", "pandas.CategoricalDtype", "pandas.arrays.DatetimeArray", "pandas.arrays.TimedeltaArray", "pandas.Flags")
 )  # fmt: skip
 COLUMNS_IN = 64
+# Its texts that are Arrow's, which nobody changes; their types, and what has them.
+ARROW_TEXTS = frozenset(("pandas.core.arrays.string_arrow.ArrowStringArray", "pandas.arrays.ArrowStringArray"))
+ARROW_TYPES = frozenset(("string", "large_string"))
+TEXT_DTYPES = frozenset(("pandas.core.arrays.string_.StringDtype", "pandas.StringDtype"))
 IMAGE_HAS = frozenset(("im", "_im", "_readonly", "_mode", "_size", "palette", "info", "readonly", "_exif", "_category", "pyaccess"))
 
 
@@ -103,6 +109,8 @@ def is_named(one):
 def is_as_known(one):
     """Whether a class or function is where it is looked up, and an object has nothing but what is known of its type."""
     kind = type(one)
+    if kind in TEXTS:
+        return str(one._pa_array.type) in ARROW_TYPES and not vars(one).get("_readonly", False)
     if kind not in TABULARS and kind not in IMAGES:
         return is_named(one) or is_core(one)
     has = vars(one)
@@ -113,7 +121,7 @@ def is_as_known(one):
 
 
 # Types whose objects are looked at.
-TABULARS, IMAGES = [], []
+TABULARS, IMAGES, TEXTS = [], [], []
 
 
 def is_core(one):
@@ -205,17 +213,24 @@ def is_pickled_by(kind, *modules):
 
 def judged_of_pandas(kind, name):
     module = kind.__module__
+    if name == "pyarrow.lib.ChunkedArray":
+        return Judgement(OPAQUE, ONLY_PART)
     if not (module + ".").startswith("pandas.") or not is_pickled_by(kind, "pandas") or not is_named(kind):
         return None
     if module == TABLES:
         return Judgement(OPAQUE, ONLY_PART)
     if module == PERIODS:
         return None if kind.__dictoffset__ else Judgement(LEAF)
+    if name in ARROW_TEXTS:
+        TEXTS.append(kind)
+        return Judgement(WALKED, WEAKLY, LOOKED_AT)
+    if name in TEXT_DTYPES:
+        return Judgement(WALKED)
     if name in TABULAR:
         TABULARS.append(kind)
         return Judgement(WALKED, WEAKLY, LOOKED_AT)
     is_known = name in RENAMED or any(module == one or (one.endswith(".") and module.startswith(one)) for one in FRAMES)
-    return Judgement(WALKED, WEAKLY | (ONLY_PART if module.startswith(PARTS) else 0)) if is_known else None
+    return Judgement(WALKED, WEAKLY | (ONLY_PART if module.startswith(PARTS) or name == "pandas.Flags" else 0)) if is_known else None
 
 
 def judged_of_sklearn(kind, name):
@@ -337,12 +352,16 @@ class GivesAway:
     def is_nobody_elses(self, box, arguments):
         # What is returned as it came is seen at once.
         is_argument = arguments and any(one is box[0] for one in (*arguments[0], *arguments[1].values()))
-        if not is_argument and self.has_all(box):
-            return True
-        return self.lets_go(arguments) and self.has_all(box)
-
-    def has_all(self, box):
-        return is_owned(self.core, box) == OWNED or (forgets_columns(box[0]) and is_owned(self.core, box) == OWNED)
+        owned = SHARED if is_argument else is_owned(self.core, box)
+        if owned == SHARED and self.lets_go(arguments):
+            owned = is_owned(self.core, box)
+        if owned == SHARED and forgets_columns(box[0]):
+            owned = is_owned(self.core, box)
+        # Frames leave garbage that has their parts until it is collected.
+        if owned == SHARED and gc.isenabled() and self.core.heap_looked_at() < COLLECTED_MAX:  # noqa: F821
+            gc.collect()  # noqa: F821
+            owned = is_owned(self.core, box)
+        return owned == OWNED
 
     def lets_go(self, arguments):
         """Lets go of what a call was given, which may be what it returns; whether that could be done. Where code of the function's would

@@ -59,8 +59,9 @@ class Owners:
             raise SystemExit(f"{sys.version} is not known to the heap")
 
     def has_all(self, box):
-        # As an instance asks.
-        return GivesAway.has_all(types.SimpleNamespace(core=self.heap.core), box)  # noqa: F821
+        # As an instance asks of what was made without arguments.
+        asks = types.SimpleNamespace(core=self.heap.core, lets_go=lambda arguments: False)
+        return GivesAway.is_nobody_elses(asks, box, None)  # noqa: F821
 
 
 def changeable(root):
@@ -284,6 +285,7 @@ def of_libraries():
         yield pandas.DataFrame({"a": [1, 2], "b": ["x", "y"]}), lambda value: value["a"]
         yield used(pandas.DataFrame({"a": [1, 2], "b": ["x", "y"]})), lambda value: value.index
         yield pandas.DataFrame({"a": [1, 2]}), lambda value: value[:]
+        yield pandas.Series(["x", "y"] * 9).str.upper(), lambda value: value.array
         yield pandas.DataFrame({"a": [1, 2]}), lambda value: value.values
         yield pandas.DataFrame({"a": pandas.Categorical(["x", "y", "x"])}), lambda value: value["a"].array
         yield pandas.DataFrame({"a": pandas.date_range("2026-01-01", periods=3)}), lambda value: value["a"]
@@ -332,10 +334,13 @@ def refused_of_libraries():
         yield [frame]
         del frame
         yield [pandas.Timestamp("2026-01-01")]
+        if libraries_of_values.arrow is not None:
+            yield [libraries_of_values.arrow.chunked_array([["a"], ["b"]])]
+            yield [pandas.Series(libraries_of_values.arrow.array([1, 2]), dtype="int64[pyarrow]")]
         yield [pandas._libs.hashtable.Int64HashTable()]
         yield [pandas.DataFrame({"a": [1]}).flags]
         yield [pandas.DateOffset(months=1)]
-        yield [pandas.DataFrame(read_only(numpy.zeros((2, 2))))]
+        yield [pandas.DataFrame(read_only(numpy.zeros((2, 2))), copy=False)]
     if ensemble is not None:
         yield [labelled(ensemble.RandomForestClassifier(), "reference", weakref.ref(Counted))]
     if pillow is not None:
