@@ -130,8 +130,8 @@ class Heap:
         self.was_given = False
         # A pickle that is shorter is sent. Whether what is sent is for a step here as well, and its copy for that.
         self.sent_max, self.is_followed, self.copied = MAPPED_BYTES_MIN, False, None
-        # Whether the call has a result, so that it tells what calls hand over.
-        self.has_result = False
+        # Whether the call has a result, so that it tells what calls hand over; and whether it goes on with what another one has given away.
+        self.has_result = self.has_given = False
         # Whether the result was written and is still to be closed, and whether the collector is to go on then.
         self.is_held = self.was_collecting = False
         # Small results, since the last one that was none; and whether the call would have memory for a long one but for that.
@@ -233,6 +233,7 @@ class Heap:
 
     def go_on(self):
         """A call begins that goes on with what the one before has made there."""
+        self.has_given = True
         self.adopt_arrays()
         adopt_pixels()  # noqa: F821 - of images.py
 
@@ -383,9 +384,11 @@ class Heap:
                 gc.enable()  # noqa: F821
         self.core.heap_elsewhere(self.elsewhere)
         is_kept = keep and done == 0
+        # What was given away was not made in vain, though nobody maps it.
+        self.has_result = self.has_result and (is_kept or not self.has_given)
         for habit, taken, left, copied in zip(self.habits, self.use[::2], self.use[1::2], self.elsewhere) if self.has_result else ():
             habit.learn(taken, left if is_kept else 0, copied if is_kept else 0)
-        self.has_result = False
+        self.has_result = self.has_given = False
         self.core.heap_leave(is_kept)
         # What it refers to had to live until now.
         self.core.heap_end()

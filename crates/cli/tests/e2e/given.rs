@@ -122,7 +122,7 @@ def ends(event):
 
 @function(memory="128MiB")
 def make_large(event):
-    return told_of([number for number in range(1 << 40, (1 << 40) + event["numbers"])], event)
+    return told_of(list(range(1 << 40, (1 << 40) + event["numbers"])), event)
 
 @function(memory="128MiB")
 def take_large(told):
