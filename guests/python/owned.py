@@ -18,8 +18,8 @@ ROUNDS_MAX = 64
 COLLECTED_MAX = 100_000
 # Py_TPFLAGS_HEAPTYPE.
 HEAP_TYPE = 1 << 9
-# What is pickled in less time than it is looked at.
-SENT = (int, float, bool, type(None))
+# What is plain, and no longer than this as a pickle, is copied in less time than it is looked at.
+COPIED_MAX = 1024
 # How an instance is pickled, made, ended, and looked at by who pickles it.
 TELLING = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__new__", "__del__",
            "__getattribute__", "__getattr__", "__setattr__", "__class__")  # fmt: skip
@@ -313,9 +313,9 @@ class GivesAway:
         heir, self.heir = self.heir, None
         if heir is None:
             return False
-        kind = kind_of(box[0])  # noqa: F821 - of heap.py
-        if kind in SENT and heir.is_brief:
+        if heir.is_brief and self.core.heap_is_plain(box[0], COPIED_MAX):
             return False
+        kind = kind_of(box[0])  # noqa: F821 - of heap.py
         # What is nowhere by its name is not to be kept for this.
         kind = kind if all(map(is_named, kind if type(kind) is tuple else (kind,))) else None
         left, paused = self.not_given.get(kind, (0, 0))
