@@ -104,6 +104,14 @@ static inline int is_static(uintptr_t address)
     return address - image_begin < image_end - image_begin;
 }
 
+/* What nobody can change, and refers to nothing. */
+static inline int is_atom(const Object *object)
+{
+    const Type *type = object->type;
+    return type == &PyUnicode_Type || type == &PyLong_Type || type == &PyFloat_Type || object == &_Py_NoneStruct ||
+           type == &PyBytes_Type || type == &PyBool_Type;
+}
+
 #define FIELD(object, offset, kind) (*(kind *)((char *)(object) + (offset)))
 #define SIZE(object) FIELD(object, 16, int64_t)
 
@@ -142,8 +150,8 @@ EXPORTED Object *heap_plain_copy(Object *value);
  * of its objects, classes and functions that it refers to, and objects of types of which that was said; or of None and a list of types of
  * which nothing is known. */
 EXPORTED Object *heap_owned(Object *box);
-/* References to containers and the like that were looked at the last time. */
-EXPORTED size_t heap_looked_at(void);
+/* References that it met the last time. */
+EXPORTED size_t heap_references_met(void);
 /* Says what is known of a type: its kind, which library's it is and what is asked of its objects, as in owned.py, and the name of an attribute,
  * or None. -1 if too much is known. */
 EXPORTED int heap_know(Object *type, int kind, int level, int asked, Object *name);

@@ -6,13 +6,6 @@
  */
 #include "heap_write.h"
 
-/* Numbers of the types of elements (ndarraytypes.h). */
-enum { NUMBERS_LAST = 16, OBJECTS = 17, BYTES = 18, TEXT = 19, TIME = 21, SPAN = 22, HALF = 23 };
-#define ELEMENT_TYPE(element) FIELD(element, 28, int)
-#define CONTIGUOUS 0x3
-#define OWNS_DATA 0x4
-/* Not an array, but a promise to write to another one. */
-#define WRITES_BACK 0x2000
 #define ALIGN 64
 
 static size_t data_bytes(const Object *array)

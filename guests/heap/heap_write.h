@@ -5,6 +5,17 @@
 #include "heap.h"
 #include "heap_memo.h"
 
+/* More of arrays (ndarraytypes.h). */
+#define ARRAY_BASE(array) FIELD(array, 48, Object *)
+#define CONTIGUOUS 0x3
+#define OWNS_DATA 0x4
+#define MAY_BE_WRITTEN 0x400
+/* Not an array, but a promise to write to another one. */
+#define WRITES_BACK 0x2000
+/* Numbers of the types of elements: truths and small numbers are before all others. */
+#define ELEMENT_TYPE(element) FIELD(element, 28, int)
+enum { BYTE_LAST = 2, OBJECTS = 17, TEXT = 19, RECORD = 20, TIME = 21, HALF = 23 };
+
 /* Why a value is not written. */
 enum why {
     FINE,

@@ -65,13 +65,6 @@ enum { IS_CONSTANT = 1, IS_NOT };
 #define WEAK_TO(weak) FIELD(weak, 16, Object *)
 #define WEAK_CALLBACK(weak) FIELD(weak, 24, Object *)
 #define WEAK_NEXT(weak) FIELD(weak, 48, Object *)
-#define ARRAY_BASE(array) FIELD(array, 48, Object *)
-#define ELEMENT_TYPE(element) FIELD(element, 28, int)
-#define CONTIGUOUS 0x3
-#define OWNS_DATA 0x4
-#define MAY_BE_WRITTEN 0x400
-#define WRITES_BACK 0x2000
-enum { BYTE_LAST = 2, OBJECTS = 17, TEXT = 19, RECORD = 20, HALF = 23 };
 
 /* How what is made of a type is pickled: if any of it is another than when the type was judged, it is judged again. */
 static const char *const TELLING[] = {"__reduce__", "__reduce_ex__", "__getstate__",     "__setstate__", "__getnewargs__", "__getnewargs_ex__",
@@ -109,13 +102,6 @@ static struct walk {
     Object *object;
     enum level level;
 } walk;
-
-static int is_atom(const Object *object)
-{
-    const Type *type = object->type;
-    return type == &PyUnicode_Type || type == &PyLong_Type || type == &PyFloat_Type || object == &_Py_NoneStruct ||
-           type == &PyBytes_Type || type == &PyBool_Type || type == &PyComplex_Type;
-}
 
 static int is_noted(Object *list, Object *object, ssize_t most)
 {
@@ -183,9 +169,9 @@ static int is_as_asked(Object *object, const struct known *one)
 
 static int is_leaf(Object *object)
 {
-    if (is_atom(object))
-        return 1;
     Type *type = object->type;
+    if (is_atom(object) || type == &PyComplex_Type)
+        return 1;
     if (type->flags & TYPE_IS_CLASS || type == &PyTuple_Type || type == &PyList_Type || type == &PyDict_Type)
         return 0;
     uint64_t place = memo_find(&places, (uintptr_t)type);
@@ -323,11 +309,11 @@ static int edge_to_known(Object *object, const struct known *one)
 /* A reference from what is walked. */
 static int edge(Object *object)
 {
-    if (is_atom(object))
+    Type *type = object->type;
+    if (is_atom(object) || type == &PyComplex_Type)
         return 1;
     if (++walk.edges > EDGES_MAX)
         return 0;
-    Type *type = object->type;
     if (type == &PyTuple_Type && is_constant(object))
         return 1;
     /* A list of a library's own has what that has. */
@@ -364,7 +350,7 @@ static int items_walked(Object **items, size_t count)
             continue;
         if (is_atom(item))
             usual = item->type;
-        else if (is_leaf(item))
+        else if (at + 1 < count && items[at + 1] == item && is_leaf(item))
             last = item;
         else if (!edge(item))
             return 0;
@@ -483,7 +469,7 @@ Object *heap_owned(Object *box)
     return told(PyLong_FromUnsignedLongLong(owned), walk.checked);
 }
 
-size_t heap_looked_at(void)
+size_t heap_references_met(void)
 {
     return walk.edges;
 }

@@ -24,13 +24,6 @@ struct copying {
 
 static Object *copied(struct copying *copying, Object *value, int depth);
 
-static int is_leaf(const Object *value)
-{
-    const Type *type = value->type;
-    return value == &_Py_NoneStruct || type == &PyLong_Type || type == &PyUnicode_Type || type == &PyFloat_Type ||
-           type == &PyBytes_Type || type == &PyBool_Type;
-}
-
 static Object *same(Object *value)
 {
     Py_IncRef(value);
@@ -63,7 +56,7 @@ static Object *list_copied(struct copying *copying, Object *list, int depth)
     int is_whole = to && is_noted(copying, list, to);
     for (ssize_t at = 0; is_whole && at < count; at++) {
         Object *item = PyList_GetItem(list, at);
-        Object *other = is_leaf(item) ? same(item) : copied(copying, item, depth + 1);
+        Object *other = is_atom(item) ? same(item) : copied(copying, item, depth + 1);
         is_whole = other && PyList_SetItem(to, at, other) == 0;
     }
     return whole(to, is_whole);
@@ -74,7 +67,7 @@ static Object *tuple_copied(struct copying *copying, Object *tuple, int depth)
 {
     ssize_t count = PyTuple_Size(tuple);
     ssize_t leaves = 0;
-    while (leaves < count && is_leaf(PyTuple_GetItem(tuple, leaves)))
+    while (leaves < count && is_atom(PyTuple_GetItem(tuple, leaves)))
         leaves++;
     if (leaves == count)
         return same(tuple);
@@ -118,7 +111,7 @@ static Object *dict_copied(struct copying *copying, Object *dict, int depth)
 /* A reference of its own; NULL for what is not copied so. */
 static Object *copied(struct copying *copying, Object *value, int depth)
 {
-    if (is_leaf(value))
+    if (is_atom(value))
         return same(value);
     const Type *type = value->type;
     if (depth == DEPTH_MAX || (type != &PyList_Type && type != &PyTuple_Type && type != &PyDict_Type))

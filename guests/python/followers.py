@@ -5,9 +5,8 @@
 
 # A result that is longer as a pickle is better mapped, also by the step that follows.
 FOLLOWED_BYTES_MAX = 256 << 10
-# Of the memory that the instance may have, the share that it may have taken before another step begins in it; and what is left over, where
-# it is known what that one needs.
-TAKEN_SHARE, SPARE_SHARE = 2, 8
+# Of the memory that the instance may have, the share that it may have taken before another step begins in it.
+TAKEN_SHARE = 2
 
 
 class Follower:
@@ -84,7 +83,7 @@ class IsFollowed:
         if self.shares_turns and given is None and not self.core.turns_begin(follower.turn):
             # It is another one's by now, and so is all behind it.
             return None, False
-        self.has_heir(next_one, base)
+        self.name_heir(next_one, base)
         if self.kept is not None:
             self.lend(None, base)
         if given is not None or copied:

@@ -162,7 +162,7 @@ class Heap:
         core.heap_is_plain.argtypes = [ctypes.py_object, ctypes.c_size_t]  # noqa: F821
         core.heap_owned.argtypes, core.heap_owned.restype = [ctypes.py_object], ctypes.py_object  # noqa: F821
         core.heap_know.argtypes = [ctypes.py_object, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.py_object]  # noqa: F821
-        core.heap_looked_at.restype = ctypes.c_size_t  # noqa: F821
+        core.heap_references_met.restype = ctypes.c_size_t  # noqa: F821
         core.heap_ends_alike.argtypes = [ctypes.py_object, ctypes.py_object]  # noqa: F821
         core.heap_plain_copy.argtypes, core.heap_plain_copy.restype = [ctypes.py_object], ctypes.py_object  # noqa: F821
         core.heap_begin.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p]  # noqa: F821

@@ -10,14 +10,16 @@
 LEAF, OPAQUE, WALKED, ARRAY, WEAK, REFUSED = range(1, 7)
 WEAKLY, ONLY_PART = 3, 8
 NOTHING, ABSENT, CONSTANT, LOOKED_AT = range(4)
-# What others refer to as well, and what nobody does.
-SHARED, OWNED = 1, 2
+# What is not made of known types, what others refer to as well, and what nobody does.
+NOT_KNOWN, SHARED, OWNED = range(3)
 # One in the other, as they are met: each time types are met that were not known.
 ROUNDS_MAX = 64
-# It is not looked at once more if it has more references.
+# It is not looked at once more if it has more references than this.
 COLLECTED_MAX = 100_000
 # Py_TPFLAGS_HEAPTYPE.
 HEAP_TYPE = 1 << 9
+# Of the memory that an instance may have, what is to be left over when a step begins in it of which it is known what it needs.
+SPARE_SHARE = 8
 # What is plain, and no longer than this as a pickle, is copied in less time than it is looked at.
 COPIED_MAX = 1024
 # How an instance is pickled, made, ended, and looked at by who pickles it.
@@ -65,21 +67,21 @@ class Judgement:
         self.is_plain = False
 
 
-def is_owned(core, box):
-    """As `looked_at`, whatever classes of the function's raise when they are looked at."""
+def whose(core, box):
+    """As `whose_by_types`, whatever classes of the function's raise when they are looked at."""
     try:
-        return looked_at(core, box)
+        return whose_by_types(core, box)
     except Exception:
-        return 0
+        return NOT_KNOWN
 
 
-def looked_at(core, box):
+def whose_by_types(core, box):
     """OWNED, if the only item of a list is made of nothing that anybody else refers to, and its pickle would be the same once more. SHARED, if
-    others do, and the end of none of it runs code of the function's."""
+    others do, and the end of none of it runs code of the function's. Else NOT_KNOWN."""
     for _ in range(ROUNDS_MAX):
         told, rest = core.heap_owned(box)
         if told is not None:
-            return told if told and all(map(is_as_known, rest)) else 0
+            return told if told != NOT_KNOWN and all(map(is_as_known, rest)) else NOT_KNOWN
         for kind in rest:
             try:
                 judgement = judged(kind)
@@ -91,8 +93,8 @@ def looked_at(core, box):
                 judgement = Judgement(REFUSED)
             # What is nowhere but in the function that made it is not remembered.
             if (judgement.told[0] == REFUSED and not is_named(kind)) or core.heap_know(kind, *judgement.told) < 0:
-                return 0
-    return 0
+                return NOT_KNOWN
+    return NOT_KNOWN
 
 
 def is_named(one):
@@ -130,7 +132,7 @@ def is_core(one):
     return images is not None and isinstance(one, type) and one is type(images.core.new("1", (1, 1)))
 
 
-def forgets_columns(value):
+def forget_columns(value):
     """Frames remember columns that they were asked for: these are views of what they are made of, and only there to save time. Whether
     there were any."""
     has_forgotten = False
@@ -299,11 +301,7 @@ class GivesAway:
     # Whether the step that follows makes what it hands over where the call that ends has made what is given to it.
     goes_on = False
 
-    def begin_giving(self):
-        # By kinds of values: for how many more it is not tried, and for how many it was not the last time.
-        self.not_given = {}
-
-    def has_heir(self, follower, base):
+    def name_heir(self, follower, base):
         """A call begins that this one follows."""
         may = follower is not None and follower.needs_bytes and self.heap is not None and base != 0
         self.heir, self.is_recalled_heir = follower if may else None, False
@@ -337,12 +335,11 @@ class GivesAway:
             self.is_recalled_heir = True
             return False
         self.given = [box.pop()]
-        self.heap.pickled = {}
         return True
 
     def has_room_beside(self, heir):
         """Whether there is memory for the step that follows besides what is taken: it is known what that needed by itself."""
-        left = heir.memory_bytes - heir.memory_bytes // SPARE_SHARE - heir.needs_bytes  # noqa: F821 - of followers.py
+        left = heir.memory_bytes - heir.memory_bytes // SPARE_SHARE - heir.needs_bytes
         # Mostly calls have not taken as much, which is quickly known.
         if 0 <= self.core.template_memory_peak() < left >> 10:
             return True
@@ -352,21 +349,21 @@ class GivesAway:
     def is_nobody_elses(self, box, arguments):
         # What is returned as it came is seen at once.
         is_argument = arguments and any(one is box[0] for one in (*arguments[0], *arguments[1].values()))
-        owned = SHARED if is_argument else is_owned(self.core, box)
-        if owned == SHARED and self.lets_go(arguments):
-            owned = is_owned(self.core, box)
-        if owned == SHARED and forgets_columns(box[0]):
-            owned = is_owned(self.core, box)
+        owned = SHARED if is_argument else whose(self.core, box)
+        if owned == SHARED and self.let_arguments_go(arguments):
+            owned = whose(self.core, box)
+        if owned == SHARED and forget_columns(box[0]):
+            owned = whose(self.core, box)
         # Frames leave garbage that has their parts until it is collected.
-        if owned == SHARED and gc.isenabled() and self.core.heap_looked_at() < COLLECTED_MAX:  # noqa: F821
+        if owned == SHARED and gc.isenabled() and self.core.heap_references_met() < COLLECTED_MAX:  # noqa: F821
             gc.collect()  # noqa: F821
-            owned = is_owned(self.core, box)
+            owned = whose(self.core, box)
         return owned == OWNED
 
-    def lets_go(self, arguments):
+    def let_arguments_go(self, arguments):
         """Lets go of what a call was given, which may be what it returns; whether that could be done. Where code of the function's would
         run at the end of it, that must not change what was returned."""
-        if not arguments or not is_owned(self.core, [arguments]):
+        if not arguments or whose(self.core, [arguments]) == NOT_KNOWN:
             return False
         *_, values = arguments
         arguments.clear()

@@ -60,7 +60,7 @@ class Owners:
 
     def has_all(self, box):
         # As an instance asks of what was made without arguments.
-        asks = types.SimpleNamespace(core=self.heap.core, lets_go=lambda arguments: False)
+        asks = types.SimpleNamespace(core=self.heap.core, let_arguments_go=lambda arguments: False)
         return GivesAway.is_nobody_elses(asks, box, None)  # noqa: F821
 
 
@@ -378,14 +378,14 @@ def knows_whose_they_are(owners):
     names = tuple(map(str, range(50_000)))
     box = [[{"names": names} for _ in range(10_000)]]
     assert owners.has_all(box)
-    references = owners.heap.core.heap_looked_at()
+    references = owners.heap.core.heap_references_met()
     nested = tuple(range(200))
     for _ in range(4):
         nested = (nested,) * 200
     box = [nested]
     del nested
     owners.has_all(box)
-    references += owners.heap.core.heap_looked_at()
+    references += owners.heap.core.heap_references_met()
     # 50,000 names in one place, and 800 items of five tuples; not 500 million, and 300 billion.
     assert references < 500_000, f"it is looked at as often as it is met: {references:,}"
     box = [[made(Counted, its=Counted, more=collections.defaultdict(list)) for _ in range(10_000)]]

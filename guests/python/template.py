@@ -236,7 +236,8 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Gi
         self.result_max = 0
         # Of the call that runs.
         self.turn = OUTSIDE
-        self.begin_giving()
+        # By kinds of values: for how many more it is not tried to give them away, and for how many it was not the last time.
+        self.not_given = {}
         self.callees = Callees(channel, core)
         self.print_to_the_node()
         os.register_at_fork(after_in_child=self.left_behind, after_in_parent=self.has_forked)
@@ -337,7 +338,7 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Gi
         arguments, lent, base = self.arguments(rest)
         followers = followers_in(arguments.pop()) if lent & WITH_FOLLOWERS else ()  # noqa: F821 - of followers.py
         next_one = followers[0] if followers else None
-        self.has_heir(next_one, base)
+        self.name_heir(next_one, base)
         if lent & WITH_OUTBOX:  # noqa: F821 - of shared.py
             self.lend(None if lent & WITH_KEPT else taken(self.channel.descriptors), base)  # noqa: F821
         result, is_followed = self.serve_call(turn, self.apply, arguments, next_one)

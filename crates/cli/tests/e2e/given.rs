@@ -223,6 +223,11 @@ fn have_followed(run: &Value) -> usize {
     followed.len()
 }
 
+/// What a node gives away, once it knows of the steps that they are as they are.
+fn begins_to_give(node: &Node) {
+    until(node, "once", &json!({"kind": "rows"}), |told, _| told[0] == true);
+}
+
 /// A workflow is run some times, as soon as those of its kind are known.
 fn never(node: &Node, workflow: &str, event: &Value, expected: &Value) {
     for _ in 0..6 {
@@ -274,7 +279,7 @@ fn what_others_may_ask_for_or_have_is_not_given_away() {
     let node = node(home.path());
     let event = json!({"kind": "rows"});
     // The negative control: it would be.
-    until(&node, "once", &event, |told, _| told[0] == true);
+    begins_to_give(&node);
     let apart = json!([false, SUM]);
     never(&node, "twice", &event, &json!([apart, apart]));
     never(&node, "again", &event, &apart);
@@ -298,7 +303,7 @@ fn what_cannot_be_passed_on_never_is() {
     }
     let home = home();
     let node = node(home.path());
-    until(&node, "once", &json!({"kind": "rows"}), |told, _| told[0] == true);
+    begins_to_give(&node);
     for kind in ["lambda", "lock"] {
         for _ in 0..3 {
             let told = node.run(&["invoke", "once", "-d", &json!({"kind": kind}).to_string()]);
@@ -358,7 +363,7 @@ fn what_runs_for_long_keeps_no_scarce_instance_from_others() {
     let home = home();
     let node = node(home.path());
     let event = json!({"kind": "rows"});
-    until(&node, "once", &event, |told, _| told[0] == true);
+    begins_to_give(&node);
     never(&node, "wide", &event, &json!([[false, SUM], [false, SUM], [false, SUM], [false, SUM]]));
 }
 
