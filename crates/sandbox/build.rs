@@ -19,8 +19,9 @@ const FLAGS: [&str; 9] = [
 ];
 const CORE: [&str; 5] = ["orders.c", "confine.c", "line.c", "pages.c", "turns.c"];
 /// What Python's values are written and mapped with.
-const PYTHON: [&str; 19] = [
+const PYTHON: [&str; 20] = [
     "arenas.c",
+    "blocks.c",
     "glance.c",
     "segment.c",
     "small.c",

@@ -13,7 +13,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-/* As much as the C library keeps of large blocks (HEAP in language.rs). */
 #define KEPT_BYTES_MAX (32ul << 20)
 #define KEPT_MAX 128
 /* What is smaller has the frames of calls that are nested deeply, 16 KiB at a time. */
@@ -87,6 +86,17 @@ int arenas_keep(void)
     struct arena_allocator ours = {NULL, arena_alloc, arena_free};
     PyObject_SetArenaAllocator(&ours);
     return 0;
+}
+
+void arenas_give_back(void)
+{
+    struct pool *pools[] = {&arenas_pool, &frames_pool};
+    if (pthread_mutex_trylock(&lock) != 0)
+        return;
+    for (size_t at = 0; at < sizeof pools / sizeof *pools; at++)
+        while (pools[at]->count)
+            usual.free(usual.context, pools[at]->kept[--pools[at]->count], pools[at]->size);
+    pthread_mutex_unlock(&lock);
 }
 
 size_t arenas_kept(void)

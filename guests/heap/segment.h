@@ -130,7 +130,7 @@ EXPORTED size_t segment_sweep(void);
 /* Lets go of segments that nothing is left of. */
 void segment_sweep_empty(void);
 
-/* Whether no other thread may be at an array, which takes no lock. */
+/* Whether no other thread may be at an array, which takes no lock, or take memory. */
 int is_alone(void);
 
 /* Maps a file where nothing else lies; EEXIST if something does. */

@@ -309,10 +309,18 @@ class Callees(CallsWithin):  # noqa: F821 - of within.py
     def next_order(self):
         """The next frame that is nobody's answer, as `Channel.frame` tells it."""
         # Nobody can begin to wait for an answer now: no call runs.
-        if not self.answers and not self.orders and self.head is None and not self.is_reading:
+        if self.nobody_waits():
             return self.channel.frame()
         with self.changed:
             return self.wait(lambda: self.orders, self.orders.popleft)
+
+    def nobody_waits(self):
+        """Whether what comes next is an order, and none has been received."""
+        return not self.answers and not self.orders and self.head is None and not self.is_reading
+
+    def is_quiet(self):
+        """The same, and nothing of it has come as far as this process has looked."""
+        return self.nobody_waits() and self.channel.at == len(self.channel.data)
 
     def wait(self, is_there, take):
         """Waits for what another thread may bring; reads, if none does."""

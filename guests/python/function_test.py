@@ -22,7 +22,7 @@ HERE = pathlib.Path(__file__).parent
 ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "wsgi.py", "workflow.py", "function.py"))
 # What the node puts before the template's own text.
 TEMPLATE = (
-    "lines.py", "failures.py", "channel.py", "output.py", "within.py", "callees.py", "at_once.py", "shared.py", "turns.py", "images.py", "models.py", "heap.py", "owned.py", "followers.py",
+    "lines.py", "failures.py", "channel.py", "output.py", "within.py", "callees.py", "at_once.py", "shared.py", "turns.py", "rest.py", "images.py", "models.py", "heap.py", "owned.py", "followers.py",
 )  # fmt: skip
 ID = bytes(range(16))
 

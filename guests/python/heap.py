@@ -26,9 +26,10 @@ PROBE_BASE, PROBE_BYTES = 0x4FFFFFF00000, 1 << 20
 KIND_AT, KIND_MAPPED = 6, 2
 # As in segment.h.
 TAKES_SMALL, TAKES_LARGE, TAKES_LIBRARY = 1, 2, 4
-# What a call makes is better made elsewhere if less than one part of so many is handed over. Less is not judged; and
-# it is tried again after so many calls, twice as many each time.
-KEPT_SHARE, WASTE_MIN = 3, 1 << 20
+# What a call makes is better made elsewhere if less than this share of it is handed over: of small objects, of which each would be
+# copied by itself, and of large ones, for which there is memory of the call before (rest.py). Less than so many bytes is not judged;
+# and it is tried again after so many calls, twice as many each time.
+KEPT_SMALL, KEPT_LARGE, WASTE_MIN = 1 / 3, 2 / 5, 1 << 20
 PAUSE, PAUSE_MAX = 16, 128
 # After so many small results in a row nothing is made for a long one; the first that comes is sent.
 SMALL_IN_A_ROW = 8
@@ -90,8 +91,8 @@ class Habit:
     """Whether a function's calls make small objects in their segment, or large ones. Pages take longer to be had there,
     which pays for what is handed over; for what ends with its call memory that has been used before is better."""
 
-    def __init__(self, pieces):
-        self.pieces = pieces
+    def __init__(self, pieces, kept_share):
+        self.pieces, self.kept_share = pieces, kept_share
         # For how many calls more it is not tried, and for how many it was not the last time.
         self.left, self.paused = 0, 0
         # Bytes that calls have made there, and handed over: of each earlier one half of what counts of the next.
@@ -109,13 +110,13 @@ class Habit:
         if self.left:
             # What is handed over has become more than what was made in vain. Where it is made elsewhere all the same, as what is
             # kept from call to call, that was found out the last time.
-            if not self.was_in_vain and copied >= max(self.bytes[0] // KEPT_SHARE, WASTE_MIN):
+            if not self.was_in_vain and copied >= max(self.bytes[0] * self.kept_share, WASTE_MIN):
                 self.left, self.is_missed = 0, True
             return
         if taken < WASTE_MIN:
             return
         taken, kept = self.bytes = taken + self.bytes[0] // 2, kept + self.bytes[1] // 2
-        is_wasted = kept < taken // KEPT_SHARE
+        is_wasted = kept < taken * self.kept_share
         self.paused = min(max(PAUSE, self.paused * 2), PAUSE_MAX) if is_wasted else 0
         self.left, self.is_missed, self.was_in_vain = self.paused, False, self.is_missed and is_wasted
 
@@ -140,7 +141,7 @@ class Heap:
         self.numpy = self.arrays = None
         # By kind of value: for how many more of them nothing is tried, or LARGE.
         self.kinds = {}
-        self.habits = Habit(TAKES_SMALL), Habit(TAKES_LARGE)
+        self.habits = Habit(TAKES_SMALL, KEPT_SMALL), Habit(TAKES_LARGE, KEPT_LARGE)
         # Types of objects of the call's result that could not be copied, and how many of each.
         self.pickled = {}
         # Of these, objects of libraries that are where they were made.
@@ -157,7 +158,7 @@ class Heap:
         core.segment_use.argtypes, self.use = [ctypes.c_void_p], (ctypes.c_uint64 * 4)()  # noqa: F821
         core.heap_elsewhere.argtypes, self.elsewhere = [ctypes.c_void_p], (ctypes.c_uint64 * 2)()  # noqa: F821
         core.heap_elsewhere.restype = None
-        core.segment_sweep.restype = core.heap_bytes.restype = core.arenas_kept.restype = ctypes.c_size_t  # noqa: F821
+        core.segment_sweep.restype = core.heap_bytes.restype = core.arenas_kept.restype = core.blocks_kept.restype = ctypes.c_size_t  # noqa: F821
         core.prefetch_allow.argtypes = [ctypes.c_size_t]  # noqa: F821
         core.heap_is_plain.argtypes = [ctypes.py_object, ctypes.c_size_t]  # noqa: F821
         core.heap_owned.argtypes, core.heap_owned.restype = [ctypes.py_object], ctypes.py_object  # noqa: F821
@@ -244,7 +245,11 @@ class Heap:
 
     def own_bytes(self):
         """What calls have taken for themselves: what a process was forked with is its template's."""
-        return max(own_memory_bytes() - self.begun_bytes, 0)
+        return max(own_memory_bytes() - self.kept_bytes() - self.begun_bytes, 0)
+
+    def kept_bytes(self):
+        """What is free, and the kernel's whenever it needs it."""
+        return self.core.arenas_kept() + self.core.blocks_kept()
 
     def adopt_arrays(self):
         """NumPy knows where its memory is to come from by context, so that each call says it."""
@@ -418,8 +423,7 @@ class Heap:
         if self.first and not self.mapped and filled <= self.first[0]:
             # None of it is this one's, and to ask the kernel takes as long as a small value does from step to step.
             return False
-        # Empty arenas are the kernel's whenever it needs them.
-        now = filled, own_memory_bytes() - self.core.arenas_kept()
+        now = filled, own_memory_bytes() - self.kept_bytes()
         self.first = self.first or now
         room = max(self.limit - sum(self.first), self.limit // 4)
         is_ours = self.mapped or filled > self.first[0]

@@ -112,6 +112,8 @@ def load_core(fd):
     core.line_close.restype = None
     core.template_memory_peak.restype = ctypes.c_long
     core.turns_begin.argtypes = [ctypes.c_uint32]
+    core.blocks_keep.argtypes = [ctypes.c_size_t]
+    core.blocks_offer.restype = ctypes.c_size_t
     core.line_answer.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
     # Whoever waits leaves the interpreter to others.
     waiting = ctypes.CDLL(None, handle=core._handle)
@@ -223,7 +225,7 @@ def forget_the_template():
         tempfile._name_sequence = None
 
 
-class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, GivesAway, Prints):  # noqa: F821 - of the files that are named above
+class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, GivesAway, KeepsMemory, Prints):  # noqa: F821 - of the files that are named above
     def __init__(self, channel, core):
         self.channel, self.core, self.heap = channel, core, core.heap
         # Not in the template: what is empty there would be for all that are forked.
@@ -260,6 +262,7 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Gi
             if self.served:
                 self.serve_line()
                 continue
+            self.rest()
             length, kind, turn, rest = self.callees.next_order()
             if kind == LOAD:
                 self.load(rest.receive(length))
@@ -306,6 +309,7 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Gi
             if adapter == ADAPTER:  # noqa: F821
                 self.is_adapted = True
                 exec(settings, module.__dict__)
+                self.keep_memory(int(module.SETTINGS.get("memory-bytes", "0")))
                 exec(ADAPTER_CODE, module.__dict__)
             else:
                 exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
@@ -354,6 +358,7 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Gi
         # What it was given ends with the call, and what it gave.
         arguments = result = None
         self.tidy_up()
+        self.offer_memory()
 
     def serve_call(self, turn, apply, arguments, next_one):
         """Serves a call, and gives its result and whether that which may follow it is begun here."""

@@ -97,6 +97,7 @@ const PYTHON_SOURCE: &str = concat!(
     include_str!("../../../../guests/python/at_once.py"),
     include_str!("../../../../guests/python/shared.py"),
     include_str!("../../../../guests/python/turns.py"),
+    include_str!("../../../../guests/python/rest.py"),
     include_str!("../../../../guests/python/images.py"),
     include_str!("../../../../guests/python/models.py"),
     include_str!("../../../../guests/python/heap.py"),
@@ -141,7 +142,7 @@ const NODE_CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/template-node
 
 /// The heap of functions: blocks of up to 32 MiB come from it, as far as the
 /// C library would go by itself, and up to 16 MiB at its end are kept when
-/// they are free.
+/// they are free. An instance of Python keeps more (`guests/python/rest.py`).
 const HEAP: &str = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=16777216";
 /// Not -I: it would ignore the fixed hash seed. The environment holds nothing
 /// else of Python's, and the template empties it.
