@@ -3,7 +3,7 @@
  * What the C library has free at the end of its heap, where large blocks come from: arrays of numbers, and what libraries make.
  * By itself it gives that back to the kernel when a call has ended, and the next one needs it again: each page is a fault, is made
  * zeros, and on a virtual machine may have to be had from the host. So more is kept, and the kernel is told that it may have it
- * (MADV_FREE), as with arenas. Who has nothing to do for a while gives all of it back.
+ * (MADV_FREE), as with arenas. Who has nothing to do for a while gives it back.
  */
 #define _GNU_SOURCE
 #include "heap.h"
@@ -19,33 +19,67 @@
 
 /* Larger ones are mappings of their own: it is the most that the C library takes. */
 #define BLOCK_MAX (32 << 20)
-/* Of a heap that has grown by less nothing is offered; and as much stays what cannot be offered (HEAP in language.rs). */
+/* As much stays where the kernel cannot be told (HEAP in language.rs). */
+#define USUAL_BYTES (16 << 20)
+/* Of a heap that has grown by less nothing is offered. */
 #define GROWN_MIN (16ul << 20)
 #define PAGE 4096ul
-/* To find out what is free may take long, where much is in pieces: at most one part of so many of the time is for that. */
-#define LOOKING_SHARE 100
+/* What is before a block, with its size in the second word. */
+#define HEAD_BYTES (2 * sizeof(size_t))
+/* Of the processor's time that calls take, one part in so many may be for offering what they leave. */
+#define OFFERING_SHARE 5
 
-/* Not in C libraries before 2.33. */
-extern struct mallinfo2 mallinfo2(void) __attribute__((weak));
-
+/* Bytes that are kept; none where this is not done. */
+static int kept_max;
 static uintptr_t first_end;
-static size_t kept;
-static int64_t next_look_ns;
+/* Whether no more is kept than usual, for other threads are there. */
+static int is_usual;
+/* Processor time at which the last offer was made, and what it took. */
+static int64_t offered_ns, offer_took_ns;
 
-static int64_t clock_ns(void)
+static int64_t processor_ns(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
 }
 
-/* Offers what is free at the end; how much that is. */
-static size_t offered_before(uintptr_t end)
+/* Where the free end of the heap begins; 0 if that is not known. A block is taken and given back: the end begins there, if it reaches from
+ * there to the end of the data segment. It does not if the block was free between others; if what lies behind the heap is somebody else's, so
+ * that the C library goes on elsewhere; or if somebody else has moved the end of the data segment. */
+static uintptr_t free_end(void)
 {
-    /* Its first page says how much it is. */
-    size_t all = mallinfo2().keepcost;
-    uintptr_t from = (end - all + 2 * PAGE - 1) & ~(PAGE - 1), to = end & ~(PAGE - 1);
-    return all < end && from < to && madvise((void *)from, to - from, MADV_FREE) == 0 ? to - from : 0;
+    char *block = malloc(GROWN_MIN);
+    if (!block)
+        return 0;
+    uintptr_t head = (uintptr_t)block - HEAD_BYTES, end = (uintptr_t)sbrk(0);
+    int is_below = head < end && end - head > GROWN_MIN;
+    /* Not where what is given back goes to the kernel. */
+    int is_kept = is_below && end - head < (size_t)(is_usual ? USUAL_BYTES : kept_max);
+    free(block);
+    if (!is_kept || (uintptr_t)sbrk(0) != end)
+        return 0;
+    /* The lowest bit says that what lies before it is in use. */
+    return ((const size_t *)head)[1] == ((end - head) | 1) ? head : 0;
+}
+
+/* What is more than is kept goes with the next large block that is given back, and that is here. */
+static void give_back_more(void)
+{
+    /* Not to be left out, as what is not used. */
+    void *volatile block = malloc(GROWN_MIN);
+    free(block);
+}
+
+static void keep(int bytes)
+{
+    mallopt(M_TRIM_THRESHOLD, bytes);
+    give_back_more();
+}
+
+static int has_grown(void)
+{
+    return first_end && (uintptr_t)sbrk(0) >= first_end + GROWN_MIN;
 }
 
 int blocks_keep(size_t bytes)
@@ -54,44 +88,63 @@ int blocks_keep(size_t bytes)
     /* Where addresses are counted, and not pages, the kernel cannot have any back. */
     if (getrlimit(RLIMIT_DATA, &addresses) < 0 || addresses.rlim_cur != RLIM_INFINITY)
         return -EPERM;
-    if (!mallinfo2)
-        return -ENOSYS;
-    if (!mallopt(M_MMAP_THRESHOLD, BLOCK_MAX) || !mallopt(M_TRIM_THRESHOLD, bytes < INT32_MAX ? (int)bytes : INT32_MAX))
+    int is_less = bytes < (size_t)kept_max;
+    kept_max = bytes < INT32_MAX ? (int)bytes : INT32_MAX;
+    is_usual = 0;
+    if (!mallopt(M_MMAP_THRESHOLD, BLOCK_MAX) || !mallopt(M_TRIM_THRESHOLD, kept_max))
         return -EINVAL;
+    if (is_less)
+        give_back_more();
     first_end = (uintptr_t)sbrk(0);
+    offer_took_ns = 0;
     return 0;
 }
 
-size_t blocks_offer(void)
+/* Tells the kernel that it may have what is free at the end. */
+static void offer(void)
 {
-    uintptr_t end = (uintptr_t)sbrk(0);
-    kept = 0;
-    if (!first_end || end < first_end + GROWN_MIN)
+    int64_t begun = processor_ns();
+    uintptr_t from = free_end(), to = (uintptr_t)sbrk(0) & ~(PAGE - 1);
+    /* The first page has the head. */
+    from = from ? (from + HEAD_BYTES + PAGE - 1) & ~(PAGE - 1) : 0;
+    if (from && from < to)
+        madvise((void *)from, to - from, MADV_FREE);
+    offered_ns = processor_ns();
+    offer_took_ns = offered_ns - begun;
+}
+
+size_t blocks_offer(int is_idle)
+{
+    if (!first_end || (!has_grown() && !is_usual))
         return arenas_kept() < GROWN_MIN ? 0 : arenas_kept();
-    int64_t begun = clock_ns();
-    if (begun < next_look_ns)
-        return end - first_end;
     /* What another thread has just taken and written to must not be the kernel's. */
-    if (is_alone())
-        kept = offered_before(end);
-    else
-        malloc_trim(GROWN_MIN);
-    next_look_ns = clock_ns() + (clock_ns() - begun) * LOOKING_SHARE;
-    return end - first_end;
+    int alone = is_alone();
+    if (alone == is_usual) {
+        is_usual = !alone;
+        keep(is_usual ? USUAL_BYTES : kept_max);
+    }
+    if (alone && (is_idle || processor_ns() - offered_ns >= offer_took_ns * OFFERING_SHARE))
+        offer();
+    return has_grown() ? (uintptr_t)sbrk(0) - first_end : 0;
 }
 
-size_t blocks_kept(void)
+size_t blocks_free(void)
 {
-    return kept;
+    uintptr_t from = has_grown() ? free_end() : 0;
+    return from ? (uintptr_t)sbrk(0) - from : 0;
 }
 
-int blocks_rest(int channel, int within_ms)
+int blocks_wait(int channel, int within_ms)
 {
     struct pollfd waiting = {.fd = channel, .events = POLLIN};
-    if (poll(&waiting, 1, within_ms) != 0)
-        return 0;
-    malloc_trim(0);
+    return poll(&waiting, 1, within_ms);
+}
+
+void blocks_give_back(void)
+{
+    if (has_grown()) {
+        keep(0);
+        mallopt(M_TRIM_THRESHOLD, is_usual ? USUAL_BYTES : kept_max);
+    }
     arenas_give_back();
-    kept = 0;
-    return 1;
 }

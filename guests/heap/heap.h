@@ -165,16 +165,18 @@ EXPORTED int arenas_keep(void);
 EXPORTED size_t arenas_kept(void);
 void arenas_give_back(void);
 
-/* From now on up to so many bytes at the end of the C library's heap are kept when they are free (blocks.c). EPERM as with arenas,
- * ENOSYS where the C library does not tell what is free. */
+/* From now on what is free at the end of the C library's heap is kept if it is no more than so many bytes (blocks.c); if it is more, all of it
+ * goes back to the kernel, as ever. EPERM as with arenas. */
 EXPORTED int blocks_keep(size_t bytes);
-/* Between calls: tells the kernel that it may have what is free there, if the process has no other thread; else that is given back. How
- * much could be given back at most, if that may be much; else 0. */
-EXPORTED size_t blocks_offer(void);
-/* Bytes that were offered the last time, which are the kernel's whenever it needs them. */
-EXPORTED size_t blocks_kept(void);
-/* Waits for something to come by the channel, and gives all that is free back to the kernel if nothing does; whether that was so. */
-EXPORTED int blocks_rest(int channel, int within_ms);
+/* Between calls: tells the kernel that it may have what is free there. Where other threads are, no more than usual is kept instead. Without
+ * `is_idle` for a fifth of the processor's time at most. How much could be given back at most, if that may be much; else 0. */
+EXPORTED size_t blocks_offer(int is_idle);
+/* Bytes that are free there, which are the kernel's whenever it needs them. */
+EXPORTED size_t blocks_free(void);
+/* Waits for something to come by the channel; as poll(2). */
+EXPORTED int blocks_wait(int channel, int within_ms);
+/* Gives all of it back, and empty arenas. */
+EXPORTED void blocks_give_back(void);
 
 /* Has objects made in segments, and what is mapped never freed. */
 EXPORTED int heap_adopt(void);

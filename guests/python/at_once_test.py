@@ -33,7 +33,7 @@ def be_instance(channel):
     template.ADAPTER = ADAPTER
     source = "".join((HERE / name).read_text() for name in (*TEMPLATE, "template.py")).removesuffix("main()\n")
     exec(compile(source, "template.py", "exec", dont_inherit=True), template.__dict__)
-    core = types.SimpleNamespace(heap=None, arenas_keep=lambda: None, blocks_keep=lambda limit: 0, blocks_offer=lambda: 0)
+    core = types.SimpleNamespace(heap=None, arenas_keep=lambda: None, blocks_keep=lambda limit: 0, blocks_offer=lambda is_idle: 0)
     template.Instance(template.Channel(channel), core).serve()
 
 

@@ -158,7 +158,7 @@ class Heap:
         core.segment_use.argtypes, self.use = [ctypes.c_void_p], (ctypes.c_uint64 * 4)()  # noqa: F821
         core.heap_elsewhere.argtypes, self.elsewhere = [ctypes.c_void_p], (ctypes.c_uint64 * 2)()  # noqa: F821
         core.heap_elsewhere.restype = None
-        core.segment_sweep.restype = core.heap_bytes.restype = core.arenas_kept.restype = core.blocks_kept.restype = ctypes.c_size_t  # noqa: F821
+        core.segment_sweep.restype = core.heap_bytes.restype = core.arenas_kept.restype = core.blocks_free.restype = ctypes.c_size_t  # noqa: F821
         core.prefetch_allow.argtypes = [ctypes.c_size_t]  # noqa: F821
         core.heap_is_plain.argtypes = [ctypes.py_object, ctypes.c_size_t]  # noqa: F821
         core.heap_owned.argtypes, core.heap_owned.restype = [ctypes.py_object], ctypes.py_object  # noqa: F821
@@ -245,11 +245,7 @@ class Heap:
 
     def own_bytes(self):
         """What calls have taken for themselves: what a process was forked with is its template's."""
-        return max(own_memory_bytes() - self.kept_bytes() - self.begun_bytes, 0)
-
-    def kept_bytes(self):
-        """What is free, and the kernel's whenever it needs it."""
-        return self.core.arenas_kept() + self.core.blocks_kept()
+        return max(own_memory_bytes() - self.begun_bytes, 0)
 
     def adopt_arrays(self):
         """NumPy knows where its memory is to come from by context, so that each call says it."""
@@ -423,7 +419,8 @@ class Heap:
         if self.first and not self.mapped and filled <= self.first[0]:
             # None of it is this one's, and to ask the kernel takes as long as a small value does from step to step.
             return False
-        now = filled, own_memory_bytes() - self.kept_bytes()
+        # What is free is the kernel's whenever it needs it.
+        now = filled, own_memory_bytes() - self.core.arenas_kept() - self.core.blocks_free()
         self.first = self.first or now
         room = max(self.limit - sum(self.first), self.limit // 4)
         is_ours = self.mapped or filled > self.first[0]

@@ -20,7 +20,6 @@ import io
 import json
 import os
 import random
-import resource
 import signal
 import socket
 import struct

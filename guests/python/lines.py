@@ -272,6 +272,7 @@ class ServesLines:
             self.flush()
             self.answer_on_line(served, result, (begun, waited, len(body), parent, identity))
         self.log_left, self.turn = min(self.log_left, BETWEEN_CALLS_BYTES), OUTSIDE
+        self.offer_memory()
 
     def answer_on_line(self, served, result, facts):
         """Answers there, or by the node what does not fit, which is the end of the line."""

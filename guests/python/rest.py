@@ -4,8 +4,8 @@
 
 # Of what the function may have of memory, how much of its large blocks; and at least so much.
 BLOCKS_SHARE, BLOCKS_MIN = 8, 16 << 20
-# Who has had nothing to do for so long gives it back.
-REST_MS = 10_000
+# Who has had nothing to do for so long offers the rest of it to the kernel, and then gives it back.
+OFFER_MS, REST_MS = 50, 10_000
 
 
 class KeepsMemory:
@@ -16,13 +16,30 @@ class KeepsMemory:
 
     def keep_memory(self, limit):
         """Its function is loaded, which may have so many bytes of memory."""
-        self.core.blocks_keep(max(BLOCKS_MIN, limit // BLOCKS_SHARE))
+        if not self.serves_several:
+            # Where it cannot be told to the kernel, it is as ever.
+            self.core.blocks_keep(max(BLOCKS_MIN, limit // BLOCKS_SHARE))
+
+    def keep_little(self):
+        """As in a process that the function forks, which offers nothing."""
+        self.core.blocks_keep(BLOCKS_MIN)
 
     def offer_memory(self):
         """A call is over: the kernel may have what is free now, whenever it needs it."""
-        self.keeps_much = self.core.blocks_offer() > 0
+        self.keeps_much = self.core.blocks_offer(False) > 0
 
     def rest(self):
         """Waits for the next order, but not for ever with memory that others could use."""
-        if self.keeps_much and self.callees.is_quiet():
-            self.keeps_much = not self.core.waiting.blocks_rest(CHANNEL, REST_MS)  # noqa: F821 - of template.py
+        if not self.keeps_much or not self.callees.is_quiet() or self.waits(OFFER_MS):
+            return
+        self.core.blocks_offer(True)
+        if not self.waits(REST_MS):
+            self.core.blocks_give_back()
+            self.keeps_much = False
+
+    def waits(self, within_ms):
+        """Whether something has come."""
+        while (come := self.core.waiting.blocks_wait(CHANNEL, within_ms)) < 0:  # noqa: F821 - of template.py
+            # Handlers of the signal that was it run here.
+            pass
+        return come > 0

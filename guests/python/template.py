@@ -7,8 +7,8 @@ says hello, and then forks an instance per order; it never runs a function
 itself. Orders and confinement are in native code, `guests/template`, which it
 loads from the descriptor that its first argument names; the channel of an
 instance is described in `process/channel.rs`. The node puts the text of
-`lines.py`, `failures.py`, `channel.py`, `output.py`, `within.py`, `callees.py`, `at_once.py`, `shared.py`, `turns.py`, `images.py`, `models.py`,
-`heap.py` and `followers.py` before this one.
+`lines.py`, `failures.py`, `channel.py`, `output.py`, `within.py`, `callees.py`, `at_once.py`, `shared.py`, `turns.py`, `rest.py`, `images.py`,
+`models.py`, `heap.py`, `owned.py` and `followers.py` before this one.
 
 Invariants: the template has one thread whenever it forks; nothing that it
 does depends on time, on a random number or on an address, so two starts have
@@ -251,6 +251,7 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Gi
         self.served = None
         self.print_nothing()
         self.let_go()
+        self.keep_little()
         try:
             os.close(CHANNEL)
         except OSError:

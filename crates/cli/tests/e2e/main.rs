@@ -23,6 +23,7 @@ mod hosts;
 mod http2;
 mod images;
 mod java;
+mod kept;
 mod keys;
 mod lambda;
 mod later;
