@@ -29,8 +29,8 @@
 /* Of the processor's time that calls take, one part in so many may be for offering what they leave. */
 #define OFFERING_SHARE 5
 
-/* Bytes that are kept; none where this is not done. */
-static int kept_max;
+/* Bytes that are kept: with the block that finds out what is free. */
+static int kept_max = USUAL_BYTES;
 static uintptr_t first_end;
 /* Whether no more is kept than usual, for other threads are there. */
 static int is_usual;
@@ -46,7 +46,8 @@ static int64_t processor_ns(void)
 
 /* Where the free end of the heap begins; 0 if that is not known. A block is taken and given back: the end begins there, if it reaches from
  * there to the end of the data segment. It does not if the block was free between others; if what lies behind the heap is somebody else's, so
- * that the C library goes on elsewhere; or if somebody else has moved the end of the data segment. */
+ * that the C library goes on elsewhere; or if somebody else has moved the end of the data segment. For whoever is alone: others might give it
+ * back meanwhile. */
 static uintptr_t free_end(void)
 {
     char *block = malloc(GROWN_MIN);
@@ -88,14 +89,16 @@ int blocks_keep(size_t bytes)
     /* Where addresses are counted, and not pages, the kernel cannot have any back. */
     if (getrlimit(RLIMIT_DATA, &addresses) < 0 || addresses.rlim_cur != RLIM_INFINITY)
         return -EPERM;
-    int is_less = bytes < (size_t)kept_max;
-    kept_max = bytes < INT32_MAX ? (int)bytes : INT32_MAX;
+    /* Of less it is not worth while to find out what is free. */
+    size_t most = bytes <= USUAL_BYTES ? USUAL_BYTES : bytes + GROWN_MIN;
+    int is_less = most < (size_t)kept_max;
+    kept_max = most < INT32_MAX ? (int)most : INT32_MAX;
     is_usual = 0;
     if (!mallopt(M_MMAP_THRESHOLD, BLOCK_MAX) || !mallopt(M_TRIM_THRESHOLD, kept_max))
         return -EINVAL;
     if (is_less)
         give_back_more();
-    first_end = (uintptr_t)sbrk(0);
+    first_end = bytes <= USUAL_BYTES ? 0 : (uintptr_t)sbrk(0);
     offer_took_ns = 0;
     return 0;
 }
@@ -130,7 +133,7 @@ size_t blocks_offer(int is_idle)
 
 size_t blocks_free(void)
 {
-    uintptr_t from = has_grown() ? free_end() : 0;
+    uintptr_t from = has_grown() && is_alone() ? free_end() : 0;
     return from ? (uintptr_t)sbrk(0) - from : 0;
 }
 

@@ -165,13 +165,13 @@ EXPORTED int arenas_keep(void);
 EXPORTED size_t arenas_kept(void);
 void arenas_give_back(void);
 
-/* From now on what is free at the end of the C library's heap is kept if it is no more than so many bytes (blocks.c); if it is more, all of it
- * goes back to the kernel, as ever. EPERM as with arenas. */
+/* From now on what is free at the end of the C library's heap is kept if it is no more than so many bytes and 16 MiB (blocks.c), or 16 MiB if
+ * they are no more than that; if more is free, all of it goes back to the kernel, as ever. EPERM as with arenas. */
 EXPORTED int blocks_keep(size_t bytes);
 /* Between calls: tells the kernel that it may have what is free there. Where other threads are, no more than usual is kept instead. Without
  * `is_idle` for a fifth of the processor's time at most. How much could be given back at most, if that may be much; else 0. */
 EXPORTED size_t blocks_offer(int is_idle);
-/* Bytes that are free there, which are the kernel's whenever it needs them. */
+/* Bytes that are free there, which are the kernel's whenever it needs them; none where other threads are. */
 EXPORTED size_t blocks_free(void);
 /* Waits for something to come by the channel; as poll(2). */
 EXPORTED int blocks_wait(int channel, int within_ms);
