@@ -72,15 +72,19 @@ static void arena_free(void *context, void *arena, size_t size)
         usual.free(usual.context, arena, size);
 }
 
-int arenas_keep(void)
+int is_bound_by_addresses(void)
 {
     struct rlimit addresses;
+    return getrlimit(RLIMIT_DATA, &addresses) < 0 || addresses.rlim_cur != RLIM_INFINITY;
+}
+
+int arenas_keep(void)
+{
     if (!PyObject_GetArenaAllocator || !PyObject_SetArenaAllocator)
         return -ENOSYS;
     if (usual.alloc)
         return -EALREADY;
-    /* Where addresses are counted, and not pages, the kernel cannot have any back. */
-    if (getrlimit(RLIMIT_DATA, &addresses) < 0 || addresses.rlim_cur != RLIM_INFINITY)
+    if (is_bound_by_addresses())
         return -EPERM;
     PyObject_GetArenaAllocator(&usual);
     struct arena_allocator ours = {NULL, arena_alloc, arena_free};

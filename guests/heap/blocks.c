@@ -13,7 +13,6 @@
 #include <poll.h>
 #include <stdint.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,13 +22,15 @@
 #define USUAL_BYTES (16 << 20)
 /* Of a heap that has grown by less nothing is offered. */
 #define GROWN_MIN (16ul << 20)
+/* What is taken and given back to find out what is free, or to have it given back. */
+#define PROBE_BYTES (16ul << 20)
 #define PAGE 4096ul
 /* What is before a block, with its size in the second word. */
 #define HEAD_BYTES (2 * sizeof(size_t))
 /* Of the processor's time that calls take, one part in so many may be for offering what they leave. */
 #define OFFERING_SHARE 5
 
-/* Bytes that are kept: with the block that finds out what is free. */
+/* Bytes that are kept, with the block by which is found out what is free. */
 static int kept_max = USUAL_BYTES;
 static uintptr_t first_end;
 /* Whether no more is kept than usual, for other threads are there. */
@@ -50,11 +51,11 @@ static int64_t processor_ns(void)
  * back meanwhile. */
 static uintptr_t free_end(void)
 {
-    char *block = malloc(GROWN_MIN);
+    char *block = malloc(PROBE_BYTES);
     if (!block)
         return 0;
     uintptr_t head = (uintptr_t)block - HEAD_BYTES, end = (uintptr_t)sbrk(0);
-    int is_below = head < end && end - head > GROWN_MIN;
+    int is_below = head < end && end - head > PROBE_BYTES;
     /* Not where what is given back goes to the kernel. */
     int is_kept = is_below && end - head < (size_t)(is_usual ? USUAL_BYTES : kept_max);
     free(block);
@@ -68,7 +69,7 @@ static uintptr_t free_end(void)
 static void give_back_more(void)
 {
     /* Not to be left out, as what is not used. */
-    void *volatile block = malloc(GROWN_MIN);
+    void *volatile block = malloc(PROBE_BYTES);
     free(block);
 }
 
@@ -83,14 +84,19 @@ static int has_grown(void)
     return first_end && (uintptr_t)sbrk(0) >= first_end + GROWN_MIN;
 }
 
+/* What could be given back at most, if that may be much. */
+static size_t much(void)
+{
+    size_t most = has_grown() ? (uintptr_t)sbrk(0) - first_end : arenas_kept();
+    return most < GROWN_MIN ? 0 : most;
+}
+
 int blocks_keep(size_t bytes)
 {
-    struct rlimit addresses;
-    /* Where addresses are counted, and not pages, the kernel cannot have any back. */
-    if (getrlimit(RLIMIT_DATA, &addresses) < 0 || addresses.rlim_cur != RLIM_INFINITY)
+    if (is_bound_by_addresses())
         return -EPERM;
     /* Of less it is not worth while to find out what is free. */
-    size_t most = bytes <= USUAL_BYTES ? USUAL_BYTES : bytes + GROWN_MIN;
+    size_t most = bytes <= USUAL_BYTES ? USUAL_BYTES : bytes + PROBE_BYTES;
     int is_less = most < (size_t)kept_max;
     kept_max = most < INT32_MAX ? (int)most : INT32_MAX;
     is_usual = 0;
@@ -119,7 +125,7 @@ static void offer(void)
 size_t blocks_offer(int is_idle)
 {
     if (!first_end || (!has_grown() && !is_usual))
-        return arenas_kept() < GROWN_MIN ? 0 : arenas_kept();
+        return much();
     /* What another thread has just taken and written to must not be the kernel's. */
     int alone = is_alone();
     if (alone == is_usual) {
@@ -128,7 +134,7 @@ size_t blocks_offer(int is_idle)
     }
     if (alone && (is_idle || processor_ns() - offered_ns >= offer_took_ns * OFFERING_SHARE))
         offer();
-    return has_grown() ? (uintptr_t)sbrk(0) - first_end : 0;
+    return much();
 }
 
 size_t blocks_free(void)
@@ -140,7 +146,9 @@ size_t blocks_free(void)
 int blocks_wait(int channel, int within_ms)
 {
     struct pollfd waiting = {.fd = channel, .events = POLLIN};
-    return poll(&waiting, 1, within_ms);
+    int come = poll(&waiting, 1, within_ms);
+    /* Whoever then waits for the channel itself finds out what else is wrong. */
+    return come < 0 && errno != EINTR ? 1 : come;
 }
 
 void blocks_give_back(void)

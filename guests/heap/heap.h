@@ -158,6 +158,9 @@ EXPORTED int heap_know(Object *type, int kind, int level, int asked, Object *nam
 /* Whether objects of two types are ended by the same function. */
 EXPORTED int heap_ends_alike(Object *type, Object *other);
 
+/* Whether addresses are the limit of the process's memory, and not pages: then the kernel cannot have any back that are free. */
+int is_bound_by_addresses(void);
+
 /* From now on empty arenas are kept for the next objects, up to 32 MiB (arenas.c). Not for interpreters without a lock,
  * which use none. EPERM where a bound of the process's addresses is the limit of its memory. */
 EXPORTED int arenas_keep(void);
@@ -173,7 +176,7 @@ EXPORTED int blocks_keep(size_t bytes);
 EXPORTED size_t blocks_offer(int is_idle);
 /* Bytes that are free there, which are the kernel's whenever it needs them; none where other threads are. */
 EXPORTED size_t blocks_free(void);
-/* Waits for something to come by the channel; as poll(2). */
+/* Waits for something to come by the channel: 1 if something may have, 0 if nothing has, -1 if a signal came. */
 EXPORTED int blocks_wait(int channel, int within_ms);
 /* Gives all of it back, and empty arenas. */
 EXPORTED void blocks_give_back(void);

@@ -2,8 +2,8 @@
 # What an instance keeps of memory that its calls have freed, and for how long (guests/heap/blocks.c and arenas.c, decision 0111).
 # It is run before `template.py`, in the same module: names that are not defined here are that one's.
 
-# Of what the function may have of memory, how much of its large blocks; and at least so much.
-BLOCKS_SHARE, BLOCKS_MIN = 8, 16 << 20
+# One part in so many of what the function may have of memory.
+BLOCKS_SHARE = 8
 # Who has had nothing to do for so long offers the rest of it to the kernel, and then gives it back.
 OFFER_MS, REST_MS = 50, 10_000
 
@@ -16,13 +16,13 @@ class KeepsMemory:
 
     def keep_memory(self, limit):
         """Its function is loaded, which may have so many bytes of memory."""
+        # Between requests that are served at once nothing is offered, so that no more is kept than usual.
         if not self.serves_several:
-            # Where it cannot be told to the kernel, it is as ever.
-            self.core.blocks_keep(max(BLOCKS_MIN, limit // BLOCKS_SHARE))
+            self.core.blocks_keep(limit // BLOCKS_SHARE)
 
     def keep_little(self):
         """As in a process that the function forks, which offers nothing."""
-        self.core.blocks_keep(BLOCKS_MIN)
+        self.core.blocks_keep(0)
 
     def offer_memory(self):
         """A call is over: the kernel may have what is free now, whenever it needs it."""
