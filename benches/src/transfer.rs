@@ -9,7 +9,8 @@
 //!
 //! Processes have been started, their modules imported and each value handed over once before. In a round each side
 //! hands the value over once, in an order that differs from round to round. Each value's figures are told when it has been
-//! measured; what goes wrong with a value or a side is told in the end, and the rest is measured all the same.
+//! measured; what goes wrong with a value or a side is told in the end, and the rest is measured all the same. After all values
+//! come the randomised transfers of `--differences`.
 
 mod differences;
 pub(crate) mod interpreter;
@@ -105,11 +106,18 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         return differences::run(report, &python);
     }
     let kinds = chosen(&report.options)?;
+    let is_whole = kinds.len() == KINDS.len() && !report.options.has("rounds");
+    compare(report, kinds, &python)?;
+    if is_whole { differences::run(report, &python) } else { Ok(()) }
+}
+
+/// The values by all sides, each of which has ended afterwards.
+fn compare(report: &mut Report, kinds: Vec<&Kind>, python: &Path) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let mut reference = Peer::start(&mut program("reference", &python, folder.path()))?.0;
-    let mut sides = sides::of_a_node(folder.path(), &python)?;
+    let mut reference = Peer::start(&mut program("reference", python, folder.path()))?.0;
+    let mut sides = sides::of_a_node(folder.path(), python)?;
     for kind in sides::PEERS {
-        sides.extend(report.peer(kind, || Side::peer(kind, starting(kind, &python, folder.path()))));
+        sides.extend(report.peer(kind, || Side::peer(kind, starting(kind, python, folder.path()))));
     }
     let mut outcome = Outcome::default();
     for kind in kinds {

@@ -6,13 +6,15 @@
 //! All have run each workflow before; they alternate, and ratios are of the same round. A run of ours is a
 //! request over HTTP, with all of its steps in containers; the peers' workers are plain processes.
 //!
-//! Instead of these: `--sweep` (payload, width and epochs of training), `--factors` (where the time goes),
-//! `--throughput` (with more and more clients, and at a fixed rate) and `--memory` (the most that a hand-over takes).
+//! After all four, and alone with `--memory`: the most that a hand-over takes. Instead of these: `--sweep` (payload, width and
+//! epochs of training), `--factors` (where the time goes) and `--throughput` (with more and more clients, and at a fixed rate).
 
 mod factors;
 mod memory;
 mod runner;
 mod throughput;
+
+use std::path::Path;
 
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -61,15 +63,23 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     if report.options.has("throughput") {
         return throughput::run(report, &python);
     }
+    let options = &report.options;
+    let is_whole = !["factors", "sweep", "jobs", "rounds"].iter().any(|part| options.has(part));
+    beside_peers(report, &python)?;
+    if is_whole { memory::run(report, &python) } else { Ok(()) }
+}
+
+/// What has a node and peers that stay for all of it; they have ended afterwards.
+fn beside_peers(report: &mut Report, python: &Path) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let node = runner::node(folder.path(), &python)?;
+    let node = runner::node(folder.path(), python)?;
     if report.options.has("factors") {
         return factors::run(report, &node);
     }
     let mut peers = Vec::new();
     for kind in ["redis", "ray", "local"] {
         // One process and its modules are there in any case.
-        let start = || Runner::start(kind, &python, folder.path());
+        let start = || Runner::start(kind, python, folder.path());
         peers.extend(if kind == "local" { Some(start()?) } else { report.peer(kind, start) });
     }
     if report.options.has("sweep") {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The adapter between the node and a user's Python handler.
 
-The node runs this source as the module `function`, after `asgi.py`, `wsgi.py`, `workflow.py` and one generated
+The node runs this source as the module `function`, after `asgi.py`, `wsgi.py`, `reached.py`, `workflow.py` and one generated
 line `SETTINGS = {...}` (names and values are strings), and calls `apply`. What a
 request, a result and a handler look like is said in `docs/spec/functions.md`,
 sections 5 to 7.

@@ -19,7 +19,7 @@ import types
 import unittest
 
 HERE = pathlib.Path(__file__).parent
-ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "wsgi.py", "workflow.py", "function.py"))
+ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "wsgi.py", "reached.py", "workflow.py", "function.py"))
 # What the node puts before the template's own text.
 TEMPLATE = (
     "lines.py", "failures.py", "channel.py", "output.py", "within.py", "callees.py", "at_once.py", "shared.py", "turns.py", "rest.py", "images.py", "models.py", "heap.py", "owned.py", "followers.py",
@@ -679,7 +679,7 @@ class Tracebacks(Case):
         self.assertTrue(source.endswith("\nmain()\n"))
         code = compile(source.removesuffix("main()\n"), __file__, "exec", dont_inherit=True)
         # The node puts the adapter and lines before it.
-        template.ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "wsgi.py", "workflow.py", "function.py"))
+        template.ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "wsgi.py", "reached.py", "workflow.py", "function.py"))
         for name in TEMPLATE:
             exec(compile((HERE / name).read_text(), __file__, "exec", dont_inherit=True), template.__dict__)
         exec(code, template.__dict__)

@@ -33,6 +33,8 @@ BOUNDS = {
     "concurrency": (1, 1000), "retries": (0, 100), "retry_delay_ms": (0, 86_400_000), "pure": (0, 1), "isolated": (0, 1),
 }  # fmt: skip
 
+# What pure functions of the workflow depend on of its files, by their names (`reached.py`).
+_codes = {}
 # Of the request that is handled, if that is a run of a workflow.
 _run = None
 # Who tells of its steps, once there was one.
@@ -160,7 +162,7 @@ def options_of(
         "concurrency": concurrency,
         "retries": retries,
         "retry_delay_ms": None if retry_delay is None else quantity(retry_delay, TIMES_MS, "retry_delay", "2s"),
-        "pure": pure,
+        "pure": True if pure == "exact" else pure,
         "isolated": isolated,
     }
     told = {name: value for name, value in told.items() if value is not None}
@@ -168,7 +170,8 @@ def options_of(
         least, most = BOUNDS[name]
         if not isinstance(value, int) or not least <= value <= most:
             raise ValueError(f"{name} is {value!r}, not a number from {least} to {most}")
-    return told
+    # All of the workflow's files count for it.
+    return {**told, "code": None} if pure == "exact" else told
 
 
 def quantity(value, units, name, example, change=str):
@@ -208,6 +211,8 @@ class Run:
     def step(self, function, arguments, named):
         needs, sent, name = [], [], function._name()
         written = written_arguments((arguments, named), needs, sent, self, name)
+        # Others need not wait while files are read.
+        told_options(name, function._options)
         with self.lock:
             known = self.options.setdefault(name, function._options)
             if known != function._options:
@@ -243,7 +248,7 @@ class Run:
         if not self.batch:
             return
         steps = [step_told(*one) for one in self.batch]
-        functions = {name: self.options[name] for _, name, *_ in self.batch}
+        functions = {name: told_options(name, self.options[name]) for _, name, *_ in self.batch}
         head = json.dumps({"functions": functions, "steps": steps}).encode()
         parts = [len(head).to_bytes(4, "little"), head, *(written for *_, written in self.batch)]
         # What was not sent at all, as when too much is asked at the same time, is told the next time.
@@ -309,6 +314,15 @@ class Teller:
                 # Whoever asks for anything next is told; what could not be sent is sent again.
                 if run.batch and not run.broken:
                     self.soon(run)
+
+
+def told_options(name, options):
+    """How a function is run; if it is pure, with what it depends on of its files, which is looked for once."""
+    if not options.get("pure") or "code" in options:
+        return options
+    if name not in _codes:
+        _codes[name] = reached_by(*name.rsplit(".", 1), app_root)  # noqa: F821 - `reached.py` and the template's
+    return {**options, "code": _codes[name]} if _codes[name] else options
 
 
 def step_told(step, name, needs, sent, written):

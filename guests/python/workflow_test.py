@@ -145,6 +145,8 @@ class Workflows(Case):
         answer = json.loads(self.workflow(node=node)("{}"))
         self.assertEqual(answer, {"nested": [3, [3]], "plain": 7})
         self.assertEqual([(name, needs) for name, needs, _ in node.steps], [("main.add", []), ("main.add", [0]), ("main.point", [])])
+        # Of a pure one also what its result can depend on (`reached_test.py`).
+        self.assertRegex(node.functions["main.add"].pop("code"), "^[0-9a-f]{64}$")
         self.assertEqual(node.functions["main.add"], {
             "memory_bytes": 512 << 20, "timeout_ms": 1500, "cpu_percent": 50, "concurrency": 2, "retries": 3,
             "retry_delay_ms": 500, "pure": True,
@@ -350,6 +352,7 @@ class Workflows(Case):
 
     def test_quantities_are_read(self):
         options = self.function(SOURCE, {"handler": "main.plain"}).module.options_of
+        self.assertEqual(options(pure="exact"), {"pure": True, "code": None})
         self.assertEqual(options(memory="1.5 GiB", timeout=2), {"memory_bytes": 3 << 29, "timeout_ms": 2000})
         self.assertEqual(options(memory="10MB", timeout="2 min"), {"memory_bytes": 10_000_000, "timeout_ms": 120_000})
         self.assertEqual(options(memory=1 << 20, timeout="250ms"), {"memory_bytes": 1 << 20, "timeout_ms": 250})

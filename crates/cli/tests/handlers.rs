@@ -46,6 +46,7 @@ fn python_handlers() {
     run("python3", &["-B", "python/at_once_test.py"], &[]);
     run("python3", &["-B", "python/overdue_test.py"], &[]);
     run("python3", &["-B", "python/within_test.py"], &[]);
+    run("python3", &["-B", "python/reached_test.py"], &[]);
     run("python3", &["-B", "python/workflow_test.py"], &[]);
 }
 

@@ -476,6 +476,15 @@ pub trait Backend: Send + Sync + 'static {
     /// The reason, for people, if the node takes no more requests now.
     fn evaluate(&self, request: EvaluateRequest) -> Result<Box<dyn Evaluation>, String>;
 
+    /// The goal of the application that was last said to have the same result as this one, which is only a name, if
+    /// that result is known and here.
+    fn known_alike(&self, _alike: Handle) -> Option<Handle> {
+        None
+    }
+
+    /// Says that an application that was evaluated has the result of all that go by this name.
+    fn note_alike(&self, _alike: Handle, _application: Handle) {}
+
     /// What the node knows about a handle.
     ///
     /// # Errors

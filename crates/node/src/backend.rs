@@ -140,6 +140,22 @@ impl Backend for NodeBackend {
         recomputing::get_range(&self.0.store, handle, range)
     }
 
+    fn known_alike(&self, alike: Handle) -> Option<Handle> {
+        let goal = self.0.store.relations().get(alike)?.result.strict()?;
+        let result = self.0.known(goal).filter(|result| !result.is_failure())?;
+        let is_here = result.literal_bytes().is_some() || self.0.store.contains(result).unwrap_or(false);
+        is_here.then_some(goal)
+    }
+
+    fn note_alike(&self, alike: Handle, application: Handle) {
+        let relations = self.0.store.relations();
+        let known = application.strict().and_then(|goal| relations.look(goal));
+        // It is worth as much as what it leads to.
+        let Some(known) = known.or_else(|| relations.look(application)) else { return };
+        let record = Record { result: application, rule: Rule::Resolve, ..known.record };
+        relations.insert(alike, record);
+    }
+
     fn evaluate(&self, request: EvaluateRequest) -> Result<Box<dyn Evaluation>, String> {
         let node = Arc::clone(&self.0);
         let begun = Instant::now();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use objects::Handle;
+use objects::{Handle, TreeBuilder};
 
 use super::recording::{Recording, Running};
 use super::trace::Traced;
@@ -15,7 +15,7 @@ use super::{Invocation, Passed, apply, failure_of, not_an_answer};
 use crate::admission::Permit;
 use crate::backend::{EvaluateRequest, Priority};
 use crate::body::blocking;
-use crate::functions::{Follower, Following, Phases};
+use crate::functions::{Follower, Following, Phases, Served};
 use crate::problem::Problem;
 use crate::router::Shared;
 
@@ -64,6 +64,8 @@ pub(crate) struct StepCall {
     pub(crate) claim: Option<(Arc<dyn Following>, usize)>,
     /// What is sent with it.
     pub(crate) followers: Vec<Follower>,
+    /// What of its code the result can depend on, if it is pure and that is not all.
+    pub(crate) code: Option<Handle>,
 }
 
 /// Where the time of an attempt went.
@@ -139,13 +141,14 @@ impl Invocation<'_> {
         following: &mut Option<Arc<dyn Following>>,
     ) -> Result<(Handle, bool), Problem> {
         let served = &self.served;
-        let StepCall { arguments, results, claim, followers } = call;
-        let (goal, passed): (Handle, Option<Passed>) = if arguments.len() <= INLINE_BYTES_MAX {
-            apply(shared, served, &head, &arguments, &results)?
-        } else {
+        let StepCall { arguments, results, claim, followers, code } = call;
+        let applied = {
             let (shared, served) = (shared.clone(), served.clone());
-            blocking(move || apply(&shared, &served, &head, &arguments, &results)).await??
+            let is_brief = arguments.len() <= INLINE_BYTES_MAX && code.is_none();
+            let apply = move || Applied::of(&shared, &served, code, &head, &arguments, &results);
+            if is_brief { apply() } else { blocking(apply).await? }
         };
+        let Applied { goal, passed, alike } = applied?;
         if let (Some((before, place)), Some(application)) = (&claim, goal.thunk()) {
             before.claim(*place, application);
         }
@@ -186,7 +189,50 @@ impl Invocation<'_> {
         if end.result.names_tree() {
             return Err(not_an_answer(served, "is a tree"));
         }
+        if let (Some(alike), Some(application)) = (alike, goal.thunk()) {
+            shared.backend.note_alike(alike, application);
+        }
         // What others ran meanwhile counts in the evaluation, and not in what this one reports.
         Ok((end.result, served.is_pure && !recording.has_report()))
     }
+}
+
+/// What is evaluated for a step.
+struct Applied {
+    goal: Handle,
+    passed: Option<Passed>,
+    /// What the application is to be known by, if it is not yet.
+    alike: Option<Handle>,
+}
+
+impl Applied {
+    /// The step's own application, or one whose result is known and must be the same, by what the code of both can depend on.
+    fn of(
+        shared: &Arc<Shared>,
+        served: &Served,
+        code: Option<Handle>,
+        head: &[u8],
+        arguments: &[u8],
+        results: &[Handle],
+    ) -> Result<Self, Problem> {
+        let alike = code.and_then(|code| alike(served, code, head, arguments, results));
+        if let Some(goal) = alike.and_then(|alike| shared.backend.known_alike(alike)) {
+            return Ok(Self { goal, passed: None, alike: None });
+        }
+        let (goal, passed) = apply(shared, served, head, arguments, results)?;
+        Ok(Self { goal, passed, alike })
+    }
+}
+
+/// What stands for all applications that differ only in code which their result cannot depend on: the same application, with what it
+/// can depend on in the place of its code. It is never evaluated.
+fn alike(served: &Served, code: Handle, head: &[u8], arguments: &[u8], results: &[Handle]) -> Option<Handle> {
+    let [limits, runtime, _, layers, settings] = *served.prefix.as_slice() else { return None };
+    let mut tree: TreeBuilder = [limits, runtime, code, layers, settings].into_iter().collect();
+    tree.push(Handle::blob(head));
+    tree.push(Handle::blob(arguments));
+    for result in results {
+        tree.push(*result);
+    }
+    tree.view().handle().application()
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use objects::Handle;
 use serde::Deserialize;
 
 use super::graph::{Made, Number};
@@ -16,6 +17,8 @@ const FUNCTION_LEN_MAX: usize = 200;
 /// Steps of one order.
 const BATCH_MAX: usize = 10_000;
 const RETRIES_MAX: u32 = 100;
+/// Digits of what stands for code.
+const CODE_LEN: usize = 64;
 const DAY_MS: u64 = 86_400_000;
 const CONCURRENCY_MAX: u32 = 1000;
 
@@ -32,6 +35,8 @@ pub(super) struct StepOptions {
     /// Before the first of them; each later one waits for twice as long.
     retry_delay_ms: u64,
     pure: bool,
+    /// What stands for all of the workflow's files that it can depend on, if it is pure.
+    code: Option<String>,
     /// It maps nothing, and nothing of it is mapped.
     pub(super) isolated: bool,
 }
@@ -46,6 +51,7 @@ impl Default for StepOptions {
             retries: 0,
             retry_delay_ms: 1000,
             pure: false,
+            code: None,
             isolated: false,
         }
     }
@@ -66,7 +72,18 @@ impl StepOptions {
                 return Err(format!("{name} is {value}, not a number from {least} to {most}"));
             }
         }
+        let is_code =
+            |code: &String| code.len() == CODE_LEN && code.bytes().all(|each| each.is_ascii_hexdigit());
+        if !self.code.as_ref().is_none_or(is_code) {
+            return Err(format!("code is not {CODE_LEN} hexadecimal digits"));
+        }
         Ok(())
+    }
+
+    /// What its pure function can depend on, if that is known and not all of the workflow's files.
+    pub(super) fn code(&self) -> Option<Handle> {
+        let code = self.code.as_ref().filter(|_| self.pure)?;
+        Some(Handle::blob(code.as_bytes()))
     }
 
     /// Those of a step that is declared.
@@ -272,6 +289,8 @@ mod tests {
         assert!(step(r#"{"retries": 101}"#, "main.a", 3).contains("retries is 101"));
         assert!(step(r#"{"retry": 1}"#, "main.a", 3).contains("unknown field"));
         assert!(step(r#"{"memory_bytes": 5}"#, "main.a", 3).contains("memory_bytes"));
+        assert!(step(r#"{"pure": true, "code": "0a"}"#, "main.a", 3).contains("hexadecimal"));
+        assert!(step(&format!(r#"{{"code": "{}"}}"#, "g".repeat(64)), "main.a", 3).contains("hexadecimal"));
         for name in ["", "main", "main.", ".a", "main..a", "main.a b", "main.<locals>.a", "../x.y"] {
             let head = format!(r#"{{"functions": {{"{name}": {{}}}}, "steps": []}}"#);
             assert!(Steps::read(&order(&head, b"")).unwrap_err().contains("no function"), "{name}");

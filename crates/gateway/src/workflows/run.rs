@@ -374,7 +374,8 @@ impl Run {
             let why = "what it needs was given to it in the instance that had made it, and that has ended";
             return StepEnd::refused(refused(StatusCode::BAD_GATEWAY, "step-lost", why));
         }
-        let call = StepCall { arguments, results, ..StepCall::default() };
+        let code = self.options(number).1.code();
+        let call = StepCall { arguments, results, code, ..StepCall::default() };
         if let Some(ahead) = ahead {
             let claim = Some(ahead.claim());
             let (prepared, places) = ahead.into_parts();

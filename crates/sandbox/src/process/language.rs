@@ -85,6 +85,7 @@ const PYTHON_SOURCE: &str = concat!(
     "ADAPTER = r'''",
     include_str!("../../../../guests/python/asgi.py"),
     include_str!("../../../../guests/python/wsgi.py"),
+    include_str!("../../../../guests/python/reached.py"),
     include_str!("../../../../guests/python/workflow.py"),
     include_str!("../../../../guests/python/function.py"),
     "'''\n",
@@ -125,6 +126,7 @@ const NODE_SOURCE: &str = concat!(
 const PYTHON_ADAPTER: &str = concat!(
     include_str!("../../../../guests/python/asgi.py"),
     include_str!("../../../../guests/python/wsgi.py"),
+    include_str!("../../../../guests/python/reached.py"),
     include_str!("../../../../guests/python/workflow.py"),
     include_str!("../../../../guests/python/function.py")
 );

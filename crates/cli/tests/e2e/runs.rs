@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs as people see them while they go on, and what is left of their values: nothing when the node is killed, and nothing of one
+//! run in the memory of the next.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::functions::is_root;
+use super::workflows::result;
+use super::{Node, home};
+
+const MAIN: &str = r#"
+import ctypes, os, re, time
+from sinew import function, workflow
+
+PART = 32 << 20
+who = os.urandom(8).hex()
+
+@function
+def waits(seconds, *after):
+    time.sleep(seconds)
+    return seconds
+
+@function(memory="256MiB", concurrency=1)
+def makes(mark):
+    rubbish = [f"{mark} {number}" for number in range(20_000)]
+    return {"who": who, "mark": mark + "!", "numbers": list(range(1000, 200_000)), "rubbish": len(rubbish)}
+
+@function
+def holds(made, seconds):
+    time.sleep(seconds)
+    return len(made["numbers"])
+
+@function
+def looks(made, marks):
+    """Which of these texts lie in memory that was mapped from others."""
+    with open("/proc/self/maps") as maps:
+        areas = [line.split()[0].split("-") for line in maps if "sinew-outbox" in line and "rw-p" in line]
+    # Small objects are at the beginning, large pieces at the end; what is read in between would take memory.
+    ends = [(int(begin, 16), int(end, 16)) for begin, end in areas]
+    parts = [(at, min(PART, end - at)) for begin, end in ends for at in (begin, max(begin, end - PART))]
+    texts = [(ctypes.c_char * size).from_address(at) for at, size in parts]
+    found = [any(re.search(mark.encode(), text) for text in texts) for mark in marks]
+    return {"who": made["who"], "areas": len(areas), "found": found}
+
+@workflow
+def slow(event):
+    first = waits(0.7)
+    return [waits(0.7, waits(0.7, first)).result() for _ in range(1)]
+
+@workflow
+def held(event):
+    made = makes("held")
+    return [holds(made, event["seconds"]), holds(made, 0)]
+
+@workflow
+def marked(event):
+    made = makes(event["mark"])
+    return [looks(made, event["marks"]) if event["marks"] else None, holds(made, 0)]
+"#;
+
+fn deployed(home: &std::path::Path) -> Node {
+    let node = Node::start(home);
+    let folder = home.join("runs");
+    std::fs::create_dir_all(&folder).unwrap();
+    let function = |name| {
+        format!(
+            "[functions.{name}]\nruntime = \"python\"\nsource = \"main.py\"\nhandler = \"main.{name}\"\nworkflow = true\n"
+        )
+    };
+    std::fs::write(folder.join("sinew.toml"), ["slow", "held", "marked"].map(function).concat()).unwrap();
+    std::fs::write(folder.join("main.py"), MAIN).unwrap();
+    node.deploy(&folder);
+    node
+}
+
+#[test]
+fn a_run_shows_how_far_it_is_in_a_terminal() {
+    let home = home();
+    let node = deployed(home.path());
+    // A terminal of its own (util-linux), which shows what it is given.
+    let command = format!("{} workflow run slow", env!("CARGO_BIN_EXE_sinew"));
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", &command, "/dev/null"]).env("SINEW_HOME", home.path()).env("TERM", "xterm");
+    let shown = terminal.stdin(Stdio::null()).output().unwrap();
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.status.success(), "{text}");
+    for part in ["0 of 3 steps", "main.waits 1 of 3, 1 running", "it goes on without this command", "0.7"] {
+        assert!(text.contains(part), "{part}: {text:?}");
+    }
+    // Nobody looks at a file.
+    let silent = node.run(&["workflow", "run", "slow"]);
+    assert!(!String::from_utf8_lossy(&silent.stderr).contains("waits 1 of 3"));
+}
+
+/// Files in memory that are values, and that somebody has: those that were there before are others'.
+fn values() -> BTreeSet<u64> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut found = BTreeSet::new();
+    for process in processes.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok()) {
+        let maps = std::fs::read_to_string(process.path().join("maps")).unwrap_or_default();
+        let lines = maps.lines().filter(|line| line.contains("sinew-outbox"));
+        found.extend(lines.filter_map(|line| line.split_whitespace().nth(4)?.parse::<u64>().ok()));
+        for file in std::fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten() {
+            let name = std::fs::read_link(file.path()).unwrap_or_default();
+            if name.to_string_lossy().contains("sinew-outbox")
+                && let Ok(what) = std::fs::metadata(file.path())
+            {
+                found.insert(std::os::unix::fs::MetadataExt::ino(&what));
+            }
+        }
+    }
+    found
+}
+
+/// Waits until it is so, for ten seconds at most.
+fn becomes(is_so: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(10) {
+        if is_so() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    false
+}
+
+#[test]
+fn memory_of_values_is_gone_when_the_node_is_killed() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = deployed(home.path());
+    assert_eq!(result(&node, "held", &json!({"seconds": 0})), json!([199_000, 199_000]));
+    let invoked = ["invoke", "held", "-d", r#"{"seconds": 100}"#];
+    let mut waiting = node.command(&invoked).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let instances = || family(node.child.id());
+    assert!(becomes(|| mapped_by(&instances()).len() > 1), "a value is in the producer and in the consumer");
+    let (all, of_values) = (instances(), mapped_by(&instances()));
+    assert!(!of_values.is_disjoint(&values()), "the test can see them");
+    node.kill();
+    waiting.wait().unwrap();
+    assert!(becomes(|| of_values.is_disjoint(&values())), "{of_values:?} of {all:?}");
+}
+
+/// A process and all that it has begun.
+fn family(process: u32) -> Vec<u32> {
+    let mut all = vec![process];
+    let mut at = 0;
+    while let Some(parent) = all.get(at).copied() {
+        let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            all.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        }
+        at += 1;
+    }
+    all
+}
+
+/// Values that these processes have mapped.
+fn mapped_by(processes: &[u32]) -> BTreeSet<u64> {
+    let maps = processes
+        .iter()
+        .map(|process| std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default());
+    let maps: Vec<String> = maps.collect();
+    let lines = maps.iter().flat_map(|maps| maps.lines()).filter(|line| line.contains("sinew-outbox"));
+    lines.filter_map(|line| line.split_whitespace().nth(4)?.parse().ok()).collect()
+}
+
+#[test]
+fn nothing_of_an_earlier_run_lies_in_the_memory_of_a_value() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = deployed(home.path());
+    let run = |mark: &str, marks: &[&str]| -> Value {
+        result(&node, "marked", &json!({"mark": mark, "marks": marks}))[0].clone()
+    };
+    for secret in ["secret-one", "secret-two"] {
+        assert_eq!(run(secret, &[]), json!(null));
+    }
+    let told = run("open", &["secret-one", "secret-two", "open!"]);
+    assert!(told["areas"].as_u64().unwrap() > 0, "{told}");
+    assert_eq!(told["found"], json!([false, false, true]), "{told}");
+    // The instance that had made the secrets has made this as well.
+    let again = run("more", &["nowhere"]);
+    assert_eq!(again["who"], told["who"]);
+}
