@@ -13,6 +13,15 @@ use std::process::Command;
 
 use later_python::fetched;
 
+/// As the bench `transfer` has them (`benches/src/transfer/interpreter.rs`).
+const LIBRARIES: [&str; 6] = [
+    "numpy==2.2.6",
+    "pandas==2.3.3",
+    "pyarrow==26.0.1",
+    "pillow==13.0.0",
+    "lightgbm==4.7.0",
+    "scikit-learn==1.9.1",
+];
 /// Far more than any of them takes.
 const SECONDS_MAX: &str = "600";
 
@@ -69,14 +78,15 @@ fn transfers(name: &str, flags: &[&str], preload: &str, pythons: &[PathBuf], cou
     ]);
     compiler.args(flags).args(sources).arg("-o").arg(&library);
     assert!(compiler.status().unwrap().success(), "guests/heap cannot be compiled");
-    let mut environment = Vec::new();
+    // pandas warns of what the test does to its frames.
+    let mut environment = vec![("PYTHONWARNINGS", "ignore")];
     let preload = Some(preload).filter(|name| !name.is_empty()).map(|name| {
         let found = Command::new("cc").arg(format!("-print-file-name={name}")).output().unwrap();
         String::from_utf8_lossy(&found.stdout).trim().to_owned()
     });
     if let Some(preload) = &preload {
         // What Python keeps to its end is no leak.
-        environment = vec![("LD_PRELOAD", preload.as_str()), ("ASAN_OPTIONS", "detect_leaks=0")];
+        environment.extend([("LD_PRELOAD", preload.as_str()), ("ASAN_OPTIONS", "detect_leaks=0")]);
     }
     for python in pythons {
         for test in ["python/heap_test.py", "python/owned_test.py"] {
@@ -91,9 +101,38 @@ fn python() -> PathBuf {
     PathBuf::from("python3")
 }
 
+/// The same with all libraries whose values are mapped, in an environment of its own; what keeps them from being installed is
+/// listed as skipped.
+fn with_libraries() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-libraries");
+    let python = folder.join("bin/python3");
+    let imports = "import numpy, pandas, pyarrow, PIL.Image, lightgbm, sklearn.ensemble";
+    let has_all =
+        || Command::new(&python).args(["-c", imports]).output().is_ok_and(|output| output.status.success());
+    if !has_all() {
+        _ = std::fs::remove_dir_all(&folder);
+        let mut made = Command::new("python3");
+        made.args(["-m", "venv"]).arg(&folder).output().unwrap();
+        let mut installed = Command::new(&python);
+        installed.args(["-m", "pip", "install", "-q", "--only-binary", ":all:"]).args(LIBRARIES);
+        let told = installed.output().map(|output| String::from_utf8_lossy(&output.stderr).trim().to_owned());
+        if !has_all() {
+            println!("skipped: libraries cannot be installed: {told:?}");
+            return None;
+        }
+    }
+    Some(python)
+}
+
 #[test]
 fn values_that_are_mapped_are_those_that_were_made() {
-    transfers("heap", &["-O2"], "", &[python()], "2000");
+    transfers("heap", &["-O2"], "", &[python()], "1600");
+}
+
+#[test]
+fn values_of_libraries_that_are_mapped_are_those_that_were_made() {
+    let pythons: Vec<PathBuf> = with_libraries().into_iter().collect();
+    transfers("heap-libraries", &["-O2"], "", &pythons, "400");
 }
 
 #[test]
