@@ -9,10 +9,13 @@
 
 # Bytes of one module and of all, of files that are no modules, and how many files there are.
 MODULE_BYTES_MAX, MODULES_BYTES_MAX, FILES_BYTES_MAX, FILES_MAX = 256 << 10, 1 << 20, 4 << 20, 1000
-# With these code reaches what it does not name: names, and what other things have.
+# With these code reaches what it does not name: names, modules, and what other things have.
 HIDDEN = {
-    "eval", "exec", "compile", "globals", "locals", "vars", "dir", "__import__", "importlib", "inspect", "runpy", "pkgutil", "gc",
-    "imp", "site", "zipimport", "__builtins__", "builtins", "__spec__", "__loader__", "__path__", "__annotations__", "pydoc", "subprocess",
+    "eval", "exec", "compile", "globals", "locals", "vars", "dir", "__import__", "__builtins__", "__spec__", "__loader__", "__path__",
+    "__annotations__",
+}  # fmt: skip
+HIDDEN_MODULES = {
+    "builtins", "gc", "imp", "importlib", "inspect", "pkgutil", "pydoc", "runpy", "site", "subprocess", "zipimport",
 }  # fmt: skip
 HIDDEN_ATTRIBUTES = {
     "__globals__", "__dict__", "__code__", "__closure__", "__subclasses__", "__builtins__", "__path__", "f_globals", "f_locals",
@@ -99,7 +102,7 @@ class Statement:
     def check_import(self, node):
         for alias in node.names:
             of = {alias.name.partition(".")[0], (getattr(node, "module", None) or "").partition(".")[0]}
-            if of & HIDDEN or alias.name == "*" or ("sys" in of and (hasattr(node, "module") or alias.asname)):
+            if of & HIDDEN_MODULES or alias.name == "*" or ("sys" in of and (hasattr(node, "module") or alias.asname)):
                 raise Unseen(f"it imports {alias.name}")
 
     def uses_only_by_calls(self, name):
@@ -185,7 +188,10 @@ class Sources:
             if os.path.lexists(path):
                 data = read_file(path, min(MODULE_BYTES_MAX, self.left))
                 self.left -= len(data)
-                return Source(name, data, is_package)
+                try:
+                    return Source(name, data, is_package)
+                except Unseen as why:
+                    raise Unseen(f"in {os.path.relpath(path, self.root)} {why}") from None
         # A package without code, or somebody else's.
         return Source(name, b"", True) if os.path.isdir(base) else None
 
@@ -383,17 +389,20 @@ class Reach:
 
 
 def reached_by(module, name, root):
-    """What stands for all of its own files that a function can depend on: 64 hexadecimal digits; `None` where it cannot be
-    told, and all of them count."""
+    """What stands for all of its own files that a function can depend on: 64 hexadecimal digits, or nothing where it cannot be
+    told, so that all of them count; and then why."""
     key = module, root
+    # Whatever there may be in somebody's files, it is no reason not to run.
     try:
         if key not in _reaches:
-            _reaches[key] = None
+            _reaches[key] = Unseen("it is looked for already")
             _reaches[key] = Reach(root, module)
-        reach = _reaches[key]
-        if reach is None or name not in reach.sources.get(module).binders:
-            return None
-        return reach.digest(module, name)
-    # Whatever there may be in somebody's files, it is no reason not to run.
-    except Exception:
-        return None
+    except Exception as error:
+        # Another one, without what it was raised in.
+        _reaches[key] = Unseen(str(error) if isinstance(error, Unseen) else f"{type(error).__name__}: {error}")
+    reach = _reaches[key]
+    if isinstance(reach, Unseen):
+        return None, str(reach)
+    if name not in reach.sources.get(module).binders:
+        return None, f"{module} has no {name} at its top"
+    return reach.digest(module, name), None

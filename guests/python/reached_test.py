@@ -151,7 +151,7 @@ class Reached(unittest.TestCase):
                 path = pathlib.Path(folder, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(text if isinstance(text, bytes) else text.encode())
-            return {name: reached.reached_by("main", name, folder) for name in names}
+            return {name: reached.reached_by("main", name, folder)[0] for name in names}
 
     def changed(self, name, before, after):
         """Which functions an edit changes."""
@@ -272,6 +272,17 @@ class Reached(unittest.TestCase):
         self.assertTrue(all(self.told({**FILES, "apart.py": "eval('1')"}).values()))
         self.assertTrue(all(self.told({**FILES, "main.py": MAIN + "\nimport sys\nprint(sys.maxsize)\n"}).values()))
 
+    def test_why_nothing_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "main.py").write_text("import helpers\ndef f(site):\n    return site\n")
+            pathlib.Path(folder, "helpers.py").write_text("import os\nx = os.sys\n")
+            self.assertEqual(reached.reached_by("main", "f", folder), (None, "in helpers.py it uses sys"))
+            self.assertEqual(reached.reached_by("helpers", "f", folder), (None, "in helpers.py it uses sys"))
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "main.py").write_text('def f(site, inspect):\n    """As in main.py."""\n    return site\n')
+            self.assertIsNone(reached.reached_by("main", "f", folder)[1])
+            self.assertEqual(reached.reached_by("main", "g", folder), (None, "main has no g at its top"))
+
     def test_bounds(self):
         self.assertEqual(set(self.told({**FILES, "large.bin": bytes(reached.FILES_BYTES_MAX + 1)}).values()), {None})
         many = {f"f{number}.txt": "" for number in range(reached.FILES_MAX + 1)}
@@ -286,16 +297,16 @@ class Reached(unittest.TestCase):
             pathlib.Path(folder, "main.py").write_text("def f():\n    return 1\n")
             os.mkfifo(os.path.join(folder, "pipe"))
             os.symlink(folder, os.path.join(folder, "again"))
-            self.assertTrue(reached.reached_by("main", "f", folder))
+            self.assertTrue(reached.reached_by("main", "f", folder)[0])
 
     def test_what_modules_have_is_read_once(self):
         with tempfile.TemporaryDirectory() as folder:
             for name, text in FILES.items():
                 pathlib.Path(folder, name).write_text(text)
-            first = [reached.reached_by("main", name, folder) for name in STEPS]
+            first = [reached.reached_by("main", name, folder)[0] for name in STEPS]
             read, reached.read_file = reached.read_file, None
             try:
-                self.assertEqual([reached.reached_by("main", name, folder) for name in STEPS], first)
+                self.assertEqual([reached.reached_by("main", name, folder)[0] for name in STEPS], first)
             finally:
                 reached.read_file = read
             self.assertEqual(len(set(first)), len(STEPS))

@@ -34,7 +34,7 @@ BOUNDS = {
 }  # fmt: skip
 
 # What pure functions of the workflow depend on of its files, by their names (`reached.py`).
-_codes = {}
+_codes, _reasons = {}, set()
 # Of the request that is handled, if that is a run of a workflow.
 _run = None
 # Who tells of its steps, once there was one.
@@ -321,7 +321,10 @@ def told_options(name, options):
     if not options.get("pure") or "code" in options:
         return options
     if name not in _codes:
-        _codes[name] = reached_by(*name.rsplit(".", 1), app_root)  # noqa: F821 - `reached.py` and the template's
+        _codes[name], why = reached_by(*name.rsplit(".", 1), app_root)  # noqa: F821 - `reached.py` and the template's
+        if why and why not in _reasons:
+            _reasons.add(why)
+            print(f"sinew: pure steps such as {name} run again after every edit: {why}", file=sys.stderr)  # noqa: F821
     return {**options, "code": _codes[name]} if _codes[name] else options
 
 

@@ -115,4 +115,7 @@ fn after_an_edit_only_that_runs_again_which_it_changes() {
     assert_eq!(edited.edit(&node, 2, "def power", "eval('1')\ndef power"), (fourth.clone(), all.clone()));
     assert_eq!(edited.edit(&node, 2, "def power", "# A word.\ndef power"), (fourth.clone(), all));
     assert_eq!(edited.run(&node), (fourth, names(&[])));
+    // And people are told.
+    let log = node.ok(&["logs", "edited"]);
+    assert!(log.contains("run again after every edit: in helpers.py it uses eval"), "{log}");
 }
