@@ -57,3 +57,36 @@ impl AsFd for Value {
         self.memory.fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::HashSet;
+
+    use linux::Outbox;
+
+    use super::*;
+    use crate::Plan;
+
+    #[test]
+    fn a_ticket_tells_nothing_of_another_one() {
+        let plan = Plan::new(1 << 30);
+        let tickets = (0..500).map(|_| {
+            let memory = Outbox::create(1 << 20).unwrap().lend(4096).unwrap();
+            Value::new(memory, plan.lease(1 << 20).unwrap()).ticket()
+        });
+        let tickets: Vec<_> = tickets.collect();
+        let word = |ticket: &[u8; TICKET_BYTES], at: usize| {
+            u64::from_le_bytes(ticket[at..at + 8].try_into().unwrap())
+        };
+        // Behind where it is and how much there is, which can be guessed.
+        for at in [24, 32] {
+            let secrets: HashSet<u64> = tickets.iter().map(|ticket| word(ticket, at)).collect();
+            let steps: HashSet<u64> =
+                tickets.windows(2).map(|two| word(&two[0], at).wrapping_sub(word(&two[1], at))).collect();
+            assert_eq!((secrets.len(), steps.len()), (500, 499), "at {at}");
+        }
+        assert!(tickets.iter().all(|ticket| word(ticket, 24) != word(ticket, 32)));
+    }
+}
