@@ -8,27 +8,34 @@
 # then everything counts.
 
 # Bytes of one module and of all, of files that are no modules, and how many files there are.
-MODULE_BYTES_MAX, MODULES_BYTES_MAX, FILES_BYTES_MAX, FILES_MAX = 256 << 10, 1 << 20, 4 << 20, 1000
-# With these code reaches what it does not name: names, modules, and what other things have.
+MODULE_BYTES_MAX, MODULES_BYTES_MAX, FILES_BYTES_MAX, FILES_MAX = 256 << 10, 512 << 10, 4 << 20, 1000
+# With these code reaches what it does not name: names, modules, what other things have, and what these modules have.
 HIDDEN = {
     "eval", "exec", "compile", "globals", "locals", "vars", "dir", "__import__", "__builtins__", "__spec__", "__loader__", "__path__",
     "__annotations__",
 }  # fmt: skip
 HIDDEN_MODULES = {
-    "builtins", "gc", "imp", "importlib", "inspect", "pkgutil", "pydoc", "runpy", "site", "subprocess", "zipimport",
+    "builtins", "gc", "imp", "importlib", "inspect", "pkgutil", "ply", "pty", "pydoc", "runpy", "site", "subprocess", "zipimport",
 }  # fmt: skip
 HIDDEN_ATTRIBUTES = {
     "__globals__", "__dict__", "__code__", "__closure__", "__subclasses__", "__builtins__", "__path__", "f_globals", "f_locals",
     "gi_frame", "cr_frame", "tb_frame", "sys", "importlib", "import_module", "__import__", "_getframe", "meta_path", "path_hooks",
-    "addsitedir",
+    "addsitedir", "create_subprocess_exec", "create_subprocess_shell", "posix_spawn",
 }  # fmt: skip
-HIDDEN_OF_SYS = {"modules", "path", "path_importer_cache", "executable"}
+HIDDEN_OF = {
+    "sys": {"modules", "path", "path_importer_cache", "executable"},
+    "os": {"system", "popen", "execv", "execve", "execvp", "execl", "execlp", "spawnv", "spawnl", "spawnlp", "spawnvp"},
+}  # fmt: skip
+# Where these are, the modules count as they are written: they may be read, or it may be told at which line something is.
+READS = {"__file__", "listdir", "walk", "iterdir", "glob", "rglob", "scandir", "tb_lineno", "lineno", "co_firstlineno", "traceback"}
+# Who finds functions by their names in files that cannot be read here.
+UNPACKS = {"pickle", "joblib", "dill", "cloudpickle", "shelve", "marshal", "torch"}
 # What a step's function has that is no use of it as a value.
 STEP_METHODS = {"map", "options"}
 # Who decorates functions and keeps nothing of them.
 DECORATORS = {"sinew", "functools", "contextlib"}
-# Files that no code reads: what they say of a function is part of what it is.
-NOT_READ = {"sinew.toml"}
+# Files that are for people, in which words are words; and what says how functions are run, which is in their names.
+FOR_PEOPLE, MANIFEST = (".md", ".rst", "LICENSE"), "sinew.toml"
 
 # What was found of a function's files: they do not change while a process has them.
 _reaches = {}
@@ -58,31 +65,39 @@ class Statement:
         self.function = node.name if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
         # What nothing is done for but to give it to a name.
         self.quiet = self.function or constant_of(node)
-        self.imports, self.uses, self.words, self.is_at_work = [], [], set(), False
+        self.imports, self.uses, self.words, self.marks, self.is_at_work = [], [], set(), set(), False
         self.binds = {self.function} if self.function else set()
         self.decorators = [use.id for each in getattr(node, "decorator_list", ()) for use in ast.walk(each) if isinstance(use, ast.Name)]
         if self.function:
-            # Of these only names, constants and calls of decorators are left alone.
             told = [*node.args.defaults, *(each for each in node.args.kw_defaults if each is not None)]
-            self.is_at_work = any(isinstance(each, (ast.Call, ast.NamedExpr, ast.Await)) for part in told for each in ast.walk(part))
+            kinds = (ast.Name, ast.Attribute, ast.Constant, ast.Tuple, ast.UnaryOp, ast.unaryop, ast.expr_context)
+            self.is_at_work = not all(isinstance(each, kinds) for part in told for each in ast.walk(part))
         self.read(node)
 
     def read(self, top):
         import ast
 
         called, bases, uses = set(), {}, {}
-        texts = {id(node.value) for node in ast.walk(top) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
-        for node in ast.walk(top):
+        nodes = list(ast.walk(top))
+        texts = {id(node.value) for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
+        own = {node.arg for node in nodes if isinstance(node, ast.arg)}
+        if self.function:
+            own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        for node in nodes:
             if isinstance(node, ast.Call):
                 called.add(id(node.func))
             elif isinstance(node, ast.Attribute):
-                if node.attr in HIDDEN_ATTRIBUTES:
+                is_of_self = node.attr == "__dict__" and isinstance(node.value, ast.Name) and node.value.id == "self"
+                if node.attr in HIDDEN_ATTRIBUTES and not is_of_self:
                     raise Unseen(f"it uses {node.attr}")
+                self.marks |= {node.attr} & READS
                 bases[id(node.value)] = node.attr, id(node) in called
             elif isinstance(node, ast.Name):
                 attribute, is_called = bases.get(id(node), (None, id(node) in called))
-                if node.id in HIDDEN or (node.id == "sys" and (attribute is None or attribute in HIDDEN_OF_SYS)):
+                hidden = HIDDEN_OF.get(node.id, ())
+                if (node.id in HIDDEN and node.id not in own) or attribute in hidden or (node.id == "sys" and attribute is None):
                     raise Unseen(f"it uses {node.id}{'.' + attribute if attribute else ''}")
+                self.marks |= {node.id} & READS
                 uses[node.id, attribute, is_called] = Use(node.id, attribute, is_called)
                 if isinstance(node.ctx, ast.Store) and not self.function:
                     self.binds.add(node.id)
@@ -93,17 +108,24 @@ class Statement:
                 self.check_import(node)
                 if not self.function:
                     self.binds.update(local_name(node, alias) for alias in node.names)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:
-                if ".py" in node.value:
+            elif isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)) and id(node) not in texts:
+                words = words_in(node.value)
+                if isinstance(node.value, str) and names_module_file(node.value):
                     raise Unseen(f"it may read {node.value[:100]}")
-                self.words.update(words_in(node.value))
+                self.words.update(words)
         self.uses = list(uses.values())
 
     def check_import(self, node):
         for alias in node.names:
-            of = {alias.name.partition(".")[0], (getattr(node, "module", None) or "").partition(".")[0]}
-            if of & HIDDEN_MODULES or alias.name == "*" or ("sys" in of and (hasattr(node, "module") or alias.asname)):
+            module = getattr(node, "module", None) or ""
+            of = {(module or alias.name).partition(".")[0]}
+            is_known = "importlib.metadata" in (module, alias.name)
+            is_renamed = "sys" in of and (module or alias.asname)
+            if (of & HIDDEN_MODULES and not is_known) or alias.name == "*" or is_renamed or alias.name in HIDDEN_OF.get(module, ()):
                 raise Unseen(f"it imports {alias.name}")
+            if alias.asname and alias.name in HIDDEN_OF:
+                raise Unseen(f"it imports {alias.name} by another name")
+            self.marks |= (of | {alias.name}) & (READS | UNPACKS)
 
     def uses_only_by_calls(self, name):
         return all(use.is_called for use in self.uses if use.name == name)
@@ -121,7 +143,8 @@ def constant_of(node):
         return None
     kinds = (ast.Constant, ast.Tuple, ast.UnaryOp, ast.unaryop, ast.expr_context)
     is_literal = all(isinstance(each, kinds) for each in ast.walk(node.value))
-    is_plain = isinstance(target, ast.Name) and not target.id.startswith("_")
+    # Within a class, a name with two of these may be another one.
+    is_plain = isinstance(target, ast.Name) and "__" not in target.id
     return target.id if is_plain and is_literal and not calls else None
 
 
@@ -137,9 +160,19 @@ def digest_of(data):
 
 
 def words_in(text):
+    """Names that stand in a text, or in bytes."""
     import re
 
-    return re.findall(r"[^\W\d]\w*" if isinstance(text, str) else rb"[A-Za-z_][A-Za-z0-9_]*", text)
+    if isinstance(text, str):
+        return set(re.findall(r"[^\W\d]\w*", text))
+    words = set(re.findall(rb"[A-Za-z_\x80-\xff][A-Za-z0-9_\x80-\xff]*", text))
+    return {word.decode("utf-8", "surrogateescape") for word in words}
+
+
+def names_module_file(text):
+    import re
+
+    return re.search(r"\.py[cwz]?(?!\w)", text) is not None and not re.match(r"https?://\S+$", text)
 
 
 class Source:
@@ -155,9 +188,7 @@ class Source:
         for number, statement in enumerate(self.statements):
             for bound in statement.binds:
                 self.binders.setdefault(bound, []).append(number)
-        # One that knows its file may read it.
-        is_itself = any(use.name == "__file__" for statement in self.statements for use in statement.uses)
-        self.itself = digest_of(data) if is_itself else b""
+        self.written = digest_of(data)
 
 
 def is_nothing(node):
@@ -206,11 +237,13 @@ class Sources:
             found += [(part, "") for part in prefixes(base) if self.get(part)]
         for alias in node.names:
             of, whole = self.get(base) if base else None, f"{base}.{alias.name}" if base else alias.name
-            if of and alias.name in of.binders:
-                found.append((base, alias.name))
-            elif self.get(whole):
+            is_bound = of is not None and alias.name in of.binders and "__getattr__" not in of.binders
+            # What has the name may be the module that is below.
+            if self.get(whole):
                 found.append((whole, None))
-            elif of:
+            if is_bound:
+                found.append((base, alias.name))
+            elif of and (not self.get(whole) or "__getattr__" in of.binders):
                 found.append((base, None))
         return found
 
@@ -230,6 +263,13 @@ def prefixes(name):
     return [".".join(parts[: count + 1]) for count in range(len(parts))]
 
 
+def is_text(data):
+    try:
+        return b"\0" not in data and data.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
 def read_file(path, most):
     """What is in a file of at most so many bytes."""
     with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
@@ -243,12 +283,16 @@ class Reach:
     """What the functions of a module reach, and what counts for all of them."""
 
     def __init__(self, root, first):
-        self.sources, self.followed, self.left, self.values = Sources(root), set(), [], set()
+        self.sources, self.followed, self.left, self.values, self.wholes = Sources(root), set(), [], set(), set()
         self.modules = self.loaded_with(first)
-        self.words, self.files = self.files_of(root)
+        statements = [statement for module in self.modules for statement in self.sources.get(module).statements]
+        self.marks = set().union(*(statement.marks for statement in statements))
+        said = set().union(*(statement.words for statement in statements))
+        words, self.files = self.files_of(root, reads_manifest="toml" in said)
         for module in sorted(self.modules):
             for number, statement in enumerate(self.sources.get(module).statements):
                 self.take_for_all(module, number, statement)
+        self.take_named(said, words)
         self.follow()
 
     def loaded_with(self, first):
@@ -264,25 +308,28 @@ class Reach:
                     left += [module for module, _ in self.sources.imported(source, node)]
         return names
 
-    def files_of(self, root):
+    def files_of(self, root, reads_manifest):
         """The words in all files that are no modules that are loaded, and what stands for these files: any code may read them."""
         own = {os.path.join(root, *name.split(".")) + ".py" for name in self.modules}
         own |= {os.path.join(root, *name.split("."), "__init__.py") for name in self.modules}
-        words, parts, left = set(), [], FILES_BYTES_MAX
+        words, parts, left, unpacks = set(), [], FILES_BYTES_MAX, self.marks & UNPACKS
         for folder, folders, names in os.walk(root):
             folders[:] = sorted(each for each in folders if each != "__pycache__")
             for name in sorted([*names, *(each for each in folders if os.path.islink(os.path.join(folder, each)))]):
                 path = os.path.join(folder, name)
                 place = os.path.relpath(path, root)
-                if path in own or place in NOT_READ:
+                if path in own or (place == MANIFEST and not reads_manifest):
                     continue
                 if len(parts) >= FILES_MAX:
                     raise Unseen("it has more files than are read for this")
                 data = os.readlink(path).encode() if os.path.islink(path) else read_file(path, left)
                 left -= len(data)
-                words.update(words_in(data))
+                if unpacks and not is_text(data):
+                    raise Unseen(f"{unpacks.pop()} may find functions by their names in {place}")
+                if not name.endswith(FOR_PEOPLE):
+                    words |= words_in(data)
                 parts.append(digest_of(place) + digest_of(data))
-        return {word.decode() for word in words}, digest_of(b"".join(parts))
+        return words, digest_of(b"".join(parts))
 
     def take_for_all(self, module, number, statement):
         """What a statement means for all functions: what is done when its module is loaded is all of theirs; of a function of which
@@ -297,27 +344,28 @@ class Reach:
             # What it calls here is reached by whoever reaches this; what it hands on may be anybody's.
             if not all(statement.uses_only_by_calls(local_name(node, alias)) for alias in node.names):
                 self.take_brought(source, node, None)
-        for word in statement.words:
-            self.take_named(word)
 
     def is_known_to_others(self, source, statement):
-        if statement.is_at_work or statement.quiet in self.words:
-            return True
-        return any(not self.is_from(source, name) for name in statement.decorators)
+        return statement.is_at_work or any(not self.is_from(source, name) for name in statement.decorators)
 
     def is_from(self, source, name):
-        """Whether a name is what one of `DECORATORS` has."""
+        """Whether a name is what one of `DECORATORS` has, or a constant that it is told."""
         binders = [source.statements[number] for number in source.binders.get(name, ())]
+        if binders and all(binder.quiet and not binder.function for binder in binders):
+            return True
         nodes = [node for binder in binders for node in binder.imports]
         tops = {(getattr(node, "module", None) or node.names[0].name).partition(".")[0] for node in nodes}
         is_own = any(self.sources.imported(source, node) or getattr(node, "level", 0) for node in nodes)
         return bool(tops) and tops <= DECORATORS and not is_own and all(binder.is_import for binder in binders)
 
-    def take_named(self, word):
-        """A text has a word that may be the name of something."""
+    def take_named(self, said, words):
+        """Words in texts, and in files, that may be names of something, or, in texts, of modules."""
         for module in self.modules:
-            source = self.sources.get(module)
-            self.left += [(module, number) for number in source.binders.get(word, ()) if source.statements[number].quiet]
+            if not said.isdisjoint(module.split(".")):
+                self.take_whole(module)
+            for name in (said | words) & self.sources.get(module).binders.keys():
+                self.take(module, name)
+                self.take_value(module, name, None)
 
     def take_value(self, module, name, attribute):
         """A name is used as a value, or something that it has: a function that it leads to may be called by anybody."""
@@ -342,6 +390,9 @@ class Reach:
 
     def take_whole(self, module):
         """A module, and those below it: they are what it has."""
+        if module in self.wholes:
+            return
+        self.wholes.add(module)
         for other in self.modules:
             if other == module or other.startswith(module + "."):
                 self.left += [(other, number) for number in range(len(self.sources.get(other).statements))]
@@ -371,21 +422,21 @@ class Reach:
 
     def digest(self, module, name):
         """What stands for all that a function reaches."""
-        before = set(self.followed)
+        before = set(self.followed), set(self.wholes)
         try:
             self.take(module, name)
             self.follow()
             parts = [repr(sys.version_info).encode(), self.files]
             for other in sorted(self.modules):
                 source = self.sources.get(other)
-                parts += [digest_of(other), source.itself]
+                parts += [digest_of(other), source.written if self.marks & READS else b""]
                 for number, statement in enumerate(source.statements):
                     # Also in which order modules are loaded.
                     if (other, number) in self.followed or statement.is_import:
                         parts.append(statement.digest)
             return digest_of(b"".join(parts)).hex()
         finally:
-            self.followed, self.left = before, []
+            (self.followed, self.wholes), self.left = before, []
 
 
 def reached_by(module, name, root):
@@ -403,6 +454,9 @@ def reached_by(module, name, root):
     reach = _reaches[key]
     if isinstance(reach, Unseen):
         return None, str(reach)
-    if name not in reach.sources.get(module).binders:
-        return None, f"{module} has no {name} at its top"
-    return reach.digest(module, name), None
+    if module not in reach.modules or name not in reach.sources.get(module).binders:
+        return None, f"{name} is not at the top of a module of its own, {module}"
+    try:
+        return reach.digest(module, name), None
+    except Exception as error:
+        return None, f"{type(error).__name__}: {error}"

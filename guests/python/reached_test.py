@@ -140,6 +140,32 @@ EDITS = [
     ("a module that a library imports", {"main.py": F + "__import_by_a_library(x)\n", "conf.py": "V = 1\n"}, "conf.py", "1", "2"),
     ("singledispatch", {"main.py": "import functools\n@functools.singledispatch\ndef area(x):\n    return 0\n@area.register\ndef _(x: int):\n    return 1\n" + F
      + "area(x)\n"}, "main.py", "return 1", "return 2"),
+    ("a module that a package brings", {"main.py": "from pack import mod\nfrom pack.mod import other" + F + "mod.g(x)\n", "pack/__init__.py": "from . import mod\n",
+     "pack/mod.py": "def other():\n    pass\ndef g(x):\n    return 1\n"}, "pack/mod.py", "return 1", "return 2"),
+    ("a constant of a module beside", {"main.py": "from pack.a import g\n" + F + "g(x)\n", "pack/__init__.py": "", "pack/a.py": "from . import b\ndef g(x):\n    return b.RATE\n",
+     "pack/b.py": "RATE = 1\n"}, "pack/b.py", "= 1", "= 2"),
+    ("a name that a package replaces", {"main.py": "from pack import mod\n" + F + "mod.g(x)\n", "pack/__init__.py": "mod = None\nfrom . import mod\n",
+     "pack/mod.py": "def g(x):\n    return 1\n"}, "pack/mod.py", "return 1", "return 2"),
+    ("another name in a text", {"main.py": "from helpers import MAX_ROWS as LIMIT\nfrom lib import query\n" + F + "query('a > @LIMIT')\n", "helpers.py": "MAX_ROWS = 1\n"},
+     "helpers.py", "= 1", "= 2"),
+    ("another name in a file", {"main.py": "import lib, pack\n" + F + "lib.load('a.json')(x)\n", "pack/__init__.py": "from .text import clean_text as clean\n",
+     "pack/text.py": "def clean_text(x):\n    return 1\n", "a.json": '["pack.clean"]'}, "pack/text.py", "return 1", "return 2"),
+    ("a module in a text", {"main.py": "import os\nfrom lib import settings\nfrom config import DEBUG\nos.environ['SETTINGS'] = 'config'\n" + F + "settings.RATE\n",
+     "config.py": "DEBUG = 1\nRATE = 5\n"}, "config.py", "= 5", "= 6"),
+    ("a module that makes up names", {"main.py": "from conf import RATE\n" + F + "RATE\n",
+     "conf.py": "RATE: int\nBASE = 5\ndef __getattr__(name):\n    return BASE\n"}, "conf.py", "= 5", "= 6"),
+    ("lines that are told", {"main.py": "import traceback\ndef g():\n    pass\n" + F + "traceback.format_stack()\n"}, "main.py", "def g():\n    pass\n", ""),
+    ("modules that are read", {"main.py": "import helpers, os\nV = [open(name).read() for name in os.listdir()]\n" + F + "V\n", "helpers.py": "# one\n"},
+     "helpers.py", "one", "two"),
+    ("another module's file", {"main.py": "import helpers\n" + F + "open(helpers.__file__).read()\n", "helpers.py": "# one\n"}, "helpers.py", "one", "two"),
+    ("a program of the system's", {"main.py": "import os\nfrom tool import other\n" + F + "os.system('python3 -m tool')\n",
+     "tool.py": "def other():\n    pass\nif __name__ == '__main__':\n    print(1)\n"}, "tool.py", "print(1)", "print(2)"),
+    ("a packed pickle", {"main.py": "import joblib, helpers\n" + F + "joblib.load('m.bin')(x)\n", "helpers.py": "def clean(x):\n    return 1\n", "m.bin": b"\0\xff"},
+     "helpers.py", "return 1", "return 2"),
+    ("an iterator that a default uses up", {"main.py": "IT = iter([1, 2])\ndef other(x=[*IT]):\n    pass\n" + F + "list(IT)\n"}, "main.py", "x=[*IT]", "x=0"),
+    ("a name in other letters", {"main.py": "import helpers, lib\n" + F + "lib.load('a.json')(x)\n", "helpers.py": "def gr\u00f6\u00dfe(x):\n    return 1\n",
+     "a.json": '["helpers.gr\u00f6\u00dfe"]'}, "helpers.py", "return 1", "return 2"),
+    ("the manifest", {"main.py": F + "open('sinew.toml').read()\n", "sinew.toml": "a = 1"}, "sinew.toml", "1", "2"),
     ("a name within a class", {"main.py": "_A__K = 1\nclass A:\n    def m(self):\n        return __K\n" + F + "A().m()\n"}, "main.py", "= 1", "= 2"),
 ]  # fmt: skip
 
@@ -272,6 +298,22 @@ class Reached(unittest.TestCase):
         self.assertTrue(all(self.told({**FILES, "apart.py": "eval('1')"}).values()))
         self.assertTrue(all(self.told({**FILES, "main.py": MAIN + "\nimport sys\nprint(sys.maxsize)\n"}).values()))
 
+    def test_what_harmless_programs_do_is_no_reason(self):
+        lines = ("URL = 'https://docs.python.org/3/'", "def g(dir, vars):\n    return dir", "from importlib.metadata import version", "import pickle",
+                 "class A:\n    def g(self):\n        return self.__dict__", "import re\nre.compile('a')", "N = 'a.pyramid'")  # fmt: skip
+        for line in lines:
+            self.assertTrue(all(self.told({**FILES, "main.py": MAIN + "\n" + line + "\n"}).values()), line)
+        # Words for people are none for programs.
+        self.assertEqual(self.changed("README.md", "", "inner"), STEPS)
+        told = {**FILES, "README.md": "first inner helpers base unit other"}
+        edited = {**told, "base.py": BASE.replace("return 2", "return 3")}
+        self.assertEqual(self.told(told), self.told(edited))
+        # What a decorator of ours is told.
+        decorated = {**FILES, "main.py": MAIN.replace("@function(pure=True)\ndef first", "@function(pure=True, retries=RATE)\ndef first")}
+        edited = {**decorated, "main.py": decorated["main.py"].replace("return inner(x)", "return inner(-x)")}
+        before, after = self.told(decorated), self.told(edited)
+        self.assertEqual([name for name in STEPS if before[name] != after[name]], ["first"])
+
     def test_why_nothing_is_told(self):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "main.py").write_text("import helpers\ndef f(site):\n    return site\n")
@@ -281,7 +323,7 @@ class Reached(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "main.py").write_text('def f(site, inspect):\n    """As in main.py."""\n    return site\n')
             self.assertIsNone(reached.reached_by("main", "f", folder)[1])
-            self.assertEqual(reached.reached_by("main", "g", folder), (None, "main has no g at its top"))
+            self.assertEqual(reached.reached_by("main", "g", folder), (None, "g is not at the top of a module of its own, main"))
 
     def test_bounds(self):
         self.assertEqual(set(self.told({**FILES, "large.bin": bytes(reached.FILES_BYTES_MAX + 1)}).values()), {None})
