@@ -410,6 +410,30 @@ def foresees(library):
     assert call(False) > 20 << 20, "two were read of three"
 
 
+def foresees_within_bounds(library):
+    """However long a value is, no more of it is given ahead than is allowed."""
+    if sys.version_info >= (3, 12):
+        return
+    heap, descriptor, most = heap_of(ctypes.PyDLL(library)), segment(), 8 << 20
+    if (maker := os.fork()) == 0:
+        heap.open(descriptor, PLAN + 2 * SEGMENT_BYTES)
+        is_made = isinstance(heap.write([list(range(1 << 20, 1 << 21))]), int) and heap.close(True) == 0
+        os._exit(not is_made)
+    assert os.waitpid(maker, 0)[1] == 0
+    heap.core.prefetch_allow(most)
+    before = own_memory_bytes()  # noqa: F821
+    value = heap.read(descriptor)
+    deadline = time.monotonic() + 10
+    while own_memory_bytes() - before < most // 2 and time.monotonic() < deadline:  # noqa: F821
+        time.sleep(0.01)
+    time.sleep(0.3)
+    ahead = own_memory_bytes() - before  # noqa: F821
+    assert most // 2 < ahead < most + (2 << 20), ahead
+    assert sum(value) > 0
+    heap.end()
+    os.close(descriptor)
+
+
 def forks(library):
     """A process that is forked has none of what this one has filled, whether that was handed over, given up or is being filled."""
     heap, base = heap_of(ctypes.PyDLL(library)), PLAN
@@ -674,7 +698,7 @@ def main():
     # As in a template, from which all that map each other's values are forked.
     adopt_libraries(ctypes.PyDLL(library))  # noqa: F821
     print(f"{count} transfers from seed {first}, Python {sys.version.split()[0]}, {heap_library_cases.versions()}", flush=True)
-    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, watches_few, foresees, forks, learns, empties, lends, *KEPT_CHECKS, *MODEL_CHECKS)])
+    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, watches_few, foresees, foresees_within_bounds, forks, learns, empties, lends, *KEPT_CHECKS, *MODEL_CHECKS)])
     # What was imported is the same in all of them, and is not gone through each time that they collect.
     gc.collect()
     gc.freeze()
