@@ -434,6 +434,31 @@ def foresees_within_bounds(library):
     os.close(descriptor)
 
 
+def collides(library):
+    """Where something else is, a value is not mapped over it, and can be mapped when that is gone."""
+    heap, descriptor, base = heap_of(ctypes.PyDLL(library)), segment(), PLAN + 6 * SEGMENT_BYTES
+    if (maker := os.fork()) == 0:
+        heap.open(descriptor, base)
+        is_made = isinstance(heap.write([["some", 1 << 40]]), int) and heap.close(True) == 0
+        os._exit(not is_made)
+    assert os.waitpid(maker, 0)[1] == 0
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype, libc.mmap.argtypes = ctypes.c_size_t, [ctypes.c_size_t, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
+    assert libc.mmap(base, 4096, 3, 0x22, -1, 0) == base
+    ctypes.memset(base, 7, 4096)
+    try:
+        heap.read(descriptor)
+    except Unmappable:  # noqa: F821
+        pass
+    else:
+        raise AssertionError("it was mapped over something else")
+    assert ctypes.string_at(base, 4096) == b"\7" * 4096
+    assert libc.munmap(base, 4096) == 0 and heap.read(descriptor) == ["some", 1 << 40]
+    heap.end()
+    os.close(descriptor)
+
+
 def forks(library):
     """A process that is forked has none of what this one has filled, whether that was handed over, given up or is being filled."""
     heap, base = heap_of(ctypes.PyDLL(library)), PLAN
@@ -698,7 +723,7 @@ def main():
     # As in a template, from which all that map each other's values are forked.
     adopt_libraries(ctypes.PyDLL(library))  # noqa: F821
     print(f"{count} transfers from seed {first}, Python {sys.version.split()[0]}, {heap_library_cases.versions()}", flush=True)
-    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, watches_few, foresees, foresees_within_bounds, forks, learns, empties, lends, *KEPT_CHECKS, *MODEL_CHECKS)])
+    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, watches_few, foresees, foresees_within_bounds, collides, forks, learns, empties, lends, *KEPT_CHECKS, *MODEL_CHECKS)])
     # What was imported is the same in all of them, and is not gone through each time that they collect.
     gc.collect()
     gc.freeze()
