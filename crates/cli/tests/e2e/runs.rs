@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::functions::is_root;
 use super::workflows::result;
-use super::{Node, home};
+use super::{Node, home, http_with};
 
 const MAIN: &str = r#"
 import ctypes, os, re, time
@@ -191,4 +191,26 @@ fn nothing_of_an_earlier_run_lies_in_the_memory_of_a_value() {
     // The instance that had made the secrets has made this as well.
     let again = run("more", &["nowhere"]);
     assert_eq!(again["who"], told["who"]);
+}
+
+#[test]
+fn a_tenants_runs_are_given_no_values_of_another_ones() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = deployed(home.path());
+    let key = |tenant: &str| node.ok(&["key", "create", "--scope", "invoke", "--tenant", tenant]);
+    let (one, other) = (key("one"), key("other"));
+    let run = |key: &str, mark: &str, marks: &[&str]| -> Value {
+        let headers = format!("X-Api-Key: {key}\r\nContent-Type: application/json\r\n");
+        let body = json!({"mark": mark, "marks": marks}).to_string();
+        let answer = http_with(&node.address, "POST /function/marked", &headers, body.as_bytes());
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(" 200 "), "{answer}");
+        serde_json::from_str::<Value>(body).unwrap()[0].clone()
+    };
+    assert_eq!(run(&one, "of-one", &[]), json!(null));
+    let told = run(&other, "of-other", &["of-one", "of-other!"]);
+    assert_eq!(told["found"], json!([false, true]), "{told}");
 }
