@@ -113,8 +113,12 @@ fn with_libraries() -> Option<PathBuf> {
         _ = std::fs::remove_dir_all(&folder);
         let mut made = Command::new("python3");
         made.args(["-m", "venv"]).arg(&folder).output().unwrap();
-        let mut installed = Command::new(&python);
-        installed.args(["-m", "pip", "install", "-q", "--only-binary", ":all:"]).args(LIBRARIES);
+        let mut installed = Command::new("timeout");
+        installed
+            .args(["--kill-after=10", SECONDS_MAX])
+            .arg(&python)
+            .args(["-m", "pip", "install", "-q", "--only-binary", ":all:"])
+            .args(LIBRARIES);
         let told = installed.output().map(|output| String::from_utf8_lossy(&output.stderr).trim().to_owned());
         if !has_all() {
             println!("skipped: libraries cannot be installed: {told:?}");
