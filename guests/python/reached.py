@@ -7,6 +7,8 @@
 # these count for functions that use them by their names. Where code may reach what it does not name, nothing is told, and
 # then everything counts.
 
+import threading
+
 # Bytes of one module and of all, of files that are no modules, and how many files there are.
 MODULE_BYTES_MAX, MODULES_BYTES_MAX, FILES_BYTES_MAX, FILES_MAX = 256 << 10, 512 << 10, 4 << 20, 1000
 # With these code reaches what it does not name: names, modules, what other things have, and what these modules have.
@@ -37,8 +39,8 @@ DECORATORS = {"sinew", "functools", "contextlib"}
 # Files that are for people, in which words are words; and what says how functions are run, which is in their names.
 FOR_PEOPLE, MANIFEST = (".md", ".rst", "LICENSE"), "sinew.toml"
 
-# What was found of a function's files: they do not change while a process has them.
-_reaches = {}
+# What was found of a function's files: they do not change while a process has them. One thread looks at a time.
+_reaches, _reaching = {}, threading.Lock()
 
 
 class Unseen(Exception):
@@ -109,10 +111,9 @@ class Statement:
                 if not self.function:
                     self.binds.update(local_name(node, alias) for alias in node.names)
             elif isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)) and id(node) not in texts:
-                words = words_in(node.value)
                 if isinstance(node.value, str) and names_module_file(node.value):
                     raise Unseen(f"it may read {node.value[:100]}")
-                self.words.update(words)
+                self.words |= words_in(node.value)
         self.uses = list(uses.values())
 
     def check_import(self, node):
@@ -422,6 +423,8 @@ class Reach:
 
     def digest(self, module, name):
         """What stands for all that a function reaches."""
+        if module not in self.modules or name not in self.sources.get(module).binders:
+            raise Unseen(f"{name} is not at the top of a module of its own, {module}")
         before = set(self.followed), set(self.wholes)
         try:
             self.take(module, name)
@@ -442,21 +445,26 @@ class Reach:
 def reached_by(module, name, root):
     """What stands for all of its own files that a function can depend on: 64 hexadecimal digits, or nothing where it cannot be
     told, so that all of them count; and then why."""
+    with _reaching:
+        # Whatever there may be in somebody's files, it is no reason not to run.
+        try:
+            return reach_of(module, root).digest(module, name), None
+        except Unseen as why:
+            return None, str(why)
+        except Exception as error:
+            return None, f"{type(error).__name__}: {error}"
+
+
+def reach_of(module, root):
+    """What the functions of a module reach, which is looked for once."""
     key = module, root
-    # Whatever there may be in somebody's files, it is no reason not to run.
-    try:
-        if key not in _reaches:
-            _reaches[key] = Unseen("it is looked for already")
+    if key not in _reaches:
+        try:
             _reaches[key] = Reach(root, module)
-    except Exception as error:
-        # Another one, without what it was raised in.
-        _reaches[key] = Unseen(str(error) if isinstance(error, Unseen) else f"{type(error).__name__}: {error}")
+        except Exception as error:
+            # Its words alone: it holds all that it was raised in.
+            _reaches[key] = str(error) if isinstance(error, Unseen) else f"{type(error).__name__}: {error}"
     reach = _reaches[key]
-    if isinstance(reach, Unseen):
-        return None, str(reach)
-    if module not in reach.modules or name not in reach.sources.get(module).binders:
-        return None, f"{name} is not at the top of a module of its own, {module}"
-    try:
-        return reach.digest(module, name), None
-    except Exception as error:
-        return None, f"{type(error).__name__}: {error}"
+    if isinstance(reach, str):
+        raise Unseen(reach)
+    return reach

@@ -5,6 +5,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import threading
 import types
 import unittest
 
@@ -340,6 +341,23 @@ class Reached(unittest.TestCase):
             os.mkfifo(os.path.join(folder, "pipe"))
             os.symlink(folder, os.path.join(folder, "again"))
             self.assertTrue(reached.reached_by("main", "f", folder)[0])
+
+    def test_threads_look_one_after_the_other(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in FILES.items():
+                pathlib.Path(folder, name).write_text(text)
+            alone = {name: reached.reached_by("main", name, folder) for name in STEPS}
+            interval, told = sys.getswitchinterval(), []
+            sys.setswitchinterval(1e-6)
+            try:
+                look = lambda name: told.extend((name, reached.reached_by("main", name, folder)) for _ in range(100))
+                threads = [threading.Thread(target=look, args=(name,)) for name in STEPS]
+                [thread.start() for thread in threads]
+                [thread.join() for thread in threads]
+            finally:
+                sys.setswitchinterval(interval)
+            self.assertEqual(len(told), 100 * len(STEPS))
+            self.assertTrue(all(alone[name] == one for name, one in told))
 
     def test_what_modules_have_is_read_once(self):
         with tempfile.TemporaryDirectory() as folder:

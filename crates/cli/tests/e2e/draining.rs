@@ -15,7 +15,7 @@ use super::{Node, home, http, signal};
 const UNDER_WAY: usize = 8;
 const GENEROUS: Duration = Duration::from_secs(60);
 
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(super) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < GENEROUS, "never: {what}");

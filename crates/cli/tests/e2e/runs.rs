@@ -4,10 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::draining::wait_for;
 use super::functions::is_root;
 use super::workflows::result;
 use super::{Node, home, http_with};
@@ -96,15 +96,14 @@ fn a_run_shows_how_far_it_is_in_a_terminal() {
     assert!(!String::from_utf8_lossy(&silent.stderr).contains("waits 1 of 3"));
 }
 
-/// Files in memory that are values, and that somebody has: those that were there before are others'.
-fn values() -> BTreeSet<u64> {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+/// Files in memory that are values, and that these processes have mapped or hold.
+fn values_of(processes: &[u32]) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
-    for process in processes.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok()) {
-        let maps = std::fs::read_to_string(process.path().join("maps")).unwrap_or_default();
+    for process in processes {
+        let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
         let lines = maps.lines().filter(|line| line.contains("sinew-outbox"));
         found.extend(lines.filter_map(|line| line.split_whitespace().nth(4)?.parse::<u64>().ok()));
-        for file in std::fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten() {
+        for file in std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten() {
             let name = std::fs::read_link(file.path()).unwrap_or_default();
             if name.to_string_lossy().contains("sinew-outbox")
                 && let Ok(what) = std::fs::metadata(file.path())
@@ -116,35 +115,9 @@ fn values() -> BTreeSet<u64> {
     found
 }
 
-/// Waits until it is so, for ten seconds at most.
-fn becomes(is_so: impl Fn() -> bool) -> bool {
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(10) {
-        if is_so() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    false
-}
-
-#[test]
-fn memory_of_values_is_gone_when_the_node_is_killed() {
-    if !is_root() {
-        return;
-    }
-    let home = home();
-    let node = deployed(home.path());
-    assert_eq!(result(&node, "held", &json!({"seconds": 0})), json!([199_000, 199_000]));
-    let invoked = ["invoke", "held", "-d", r#"{"seconds": 100}"#];
-    let mut waiting = node.command(&invoked).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let instances = || family(node.child.id());
-    assert!(becomes(|| mapped_by(&instances()).len() > 1), "a value is in the producer and in the consumer");
-    let (all, of_values) = (instances(), mapped_by(&instances()));
-    assert!(!of_values.is_disjoint(&values()), "the test can see them");
-    node.kill();
-    waiting.wait().unwrap();
-    assert!(becomes(|| of_values.is_disjoint(&values())), "{of_values:?} of {all:?}");
+fn all_processes() -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    entries.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok()).collect()
 }
 
 /// A process and all that it has begun.
@@ -162,14 +135,27 @@ fn family(process: u32) -> Vec<u32> {
     all
 }
 
-/// Values that these processes have mapped.
-fn mapped_by(processes: &[u32]) -> BTreeSet<u64> {
-    let maps = processes
-        .iter()
-        .map(|process| std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default());
-    let maps: Vec<String> = maps.collect();
-    let lines = maps.iter().flat_map(|maps| maps.lines()).filter(|line| line.contains("sinew-outbox"));
-    lines.filter_map(|line| line.split_whitespace().nth(4)?.parse().ok()).collect()
+#[test]
+fn memory_of_values_is_gone_when_the_node_is_killed() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = deployed(home.path());
+    assert_eq!(result(&node, "held", &json!({"seconds": 0})), json!([199_000, 199_000]));
+    let invoked = ["invoke", "held", "-d", r#"{"seconds": 100}"#];
+    let mut waiting = node.command(&invoked).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let of_values = || values_of(&family(node.child.id()));
+    let is_mapped = |process: &u32| {
+        let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        maps.lines().any(|line| line.contains("rw-p") && line.contains("sinew-outbox"))
+    };
+    wait_for("a consumer has a value mapped", || family(node.child.id()).iter().any(is_mapped));
+    let of_values = of_values();
+    assert!(!of_values.is_disjoint(&values_of(&all_processes())), "the test can see them");
+    node.kill();
+    waiting.wait().unwrap();
+    wait_for("they are gone", || of_values.is_disjoint(&values_of(&all_processes())));
 }
 
 #[test]

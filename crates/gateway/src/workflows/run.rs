@@ -301,7 +301,7 @@ impl Run {
                 Some(places) if ahead.is_none() => places.clone().acquire_owned().await.ok(),
                 _ => None,
             };
-            let end = self.attempt(shared, (number, &served), ahead.take(), &mut place).await;
+            let end = self.attempt(shared, (number, &served, options.code()), ahead.take(), &mut place).await;
             drop(place);
             if let Some(times) = &end.times {
                 self.note(number, times);
@@ -354,7 +354,7 @@ impl Run {
     async fn attempt(
         &self,
         shared: &Arc<Shared>,
-        (number, served): (Number, &Arc<Served>),
+        (number, served, code): (Number, &Arc<Served>, Option<Handle>),
         ahead: Option<Ahead>,
         place: &mut Option<OwnedSemaphorePermit>,
     ) -> StepEnd {
@@ -374,7 +374,6 @@ impl Run {
             let why = "what it needs was given to it in the instance that had made it, and that has ended";
             return StepEnd::refused(refused(StatusCode::BAD_GATEWAY, "step-lost", why));
         }
-        let code = self.options(number).1.code();
         let call = StepCall { arguments, results, code, ..StepCall::default() };
         if let Some(ahead) = ahead {
             let claim = Some(ahead.claim());
