@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 
 #define ADOPTED_MAX 8
-#define CONSTANT_MAX 32
+#define CONSTANT_MAX 40
 /* Pieces that are taken at once while it is learned which are kept. */
 #define LEARNED_MAX 4096
 #define STANDARD "/libstdc++.so.6"
@@ -36,7 +36,7 @@ static struct adopted {
     struct place place;
 } adopted[ADOPTED_MAX];
 static size_t adopted_count;
-/* Parts of libraries that are never written to once they are loaded, and are the same in each process. */
+/* Parts of libraries, and of the program, that are never written to once they are loaded, and are the same in each process. */
 static struct area constant[CONSTANT_MAX];
 static size_t constant_count;
 
@@ -458,9 +458,21 @@ int library_receive(const char *path_end)
     return receive(path_end, RECEIVES);
 }
 
+/* The program's are no less the same. Where it lies low, as Debian's Pythons do, a name of three letters looks like an address in its code,
+ * and so does a count of some millions. */
+static int note_program(void)
+{
+    struct library program;
+    /* It is told first. */
+    int done = find("", &program);
+    return done == 0 ? note_constant(&program) : done;
+}
+
 int library_adopt(const char *path_end)
 {
-    int done = new_usual ? 0 : find_usual();
+    int is_first = !new_usual, done = is_first ? find_usual() : 0;
+    if (is_first && done == 0)
+        done = note_program();
     /* Whatever is freed by it for others, is freed rightly: before anything can be taken. */
     if (done == 0)
         done = receive(STANDARD, FOR_OTHERS);
