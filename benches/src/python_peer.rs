@@ -120,6 +120,10 @@ impl Drop for Peer {
     }
 }
 
+/// The program, and where Debian's `redis-tools` have it, which begin no service: there it is another tool by its name.
+const SERVER: &str = "redis-server";
+const SERVER_OF_TOOLS: &str = "/usr/bin/redis-check-rdb";
+
 /// Redis, on the unix socket `redis.sock` of a folder, that keeps nothing.
 pub(crate) struct Redis(Child);
 
@@ -127,15 +131,14 @@ impl Redis {
     #[expect(clippy::disallowed_methods, reason = "the peer's database is a program of its own")]
     pub(crate) fn start(folder: &Path) -> anyhow::Result<Self> {
         let socket = folder.join("redis.sock");
-        let mut command = Command::new("redis-server");
-        command.args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"]).arg(&socket);
-        command
-            .arg("--dir")
-            .arg(folder)
-            .env_remove("GLIBC_TUNABLES")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
-        let child = command.spawn().context("redis-server is missing: apt-get install redis-server")?;
+        let spawned = |program: &&str| {
+            let mut command = Command::new(program);
+            command.arg0(SERVER).args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"]);
+            command.arg(&socket).arg("--dir").arg(folder).env_remove("GLIBC_TUNABLES");
+            command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().ok()
+        };
+        let child = [SERVER, SERVER_OF_TOOLS].iter().find_map(spawned);
+        let child = child.context("redis-server is missing: apt-get install redis-tools")?;
         let database = Self(child);
         let begun = Instant::now();
         while !socket.exists() {

@@ -10,7 +10,9 @@ use crate::progress::step;
 use crate::{corpus, guests, install, layout, process, release};
 
 /// Benches with a peer that is installed into a Python environment.
-const PYTHON_PEERS: &[&str] = &["invoke", "chain"];
+const PYTHON_PEERS: &[&str] = &["invoke", "chain", "transfer", "workflows"];
+/// Those with a peer that hands values over by a database.
+const DATABASE_PEERS: &[&str] = &["transfer", "workflows"];
 
 /// What is measured, and what measures.
 const PACKAGES: &[&str] = &["cli", "benches"];
@@ -31,6 +33,9 @@ pub(crate) fn run(arguments: &[&str]) -> anyhow::Result<()> {
     }
     if *name == "coldstart" && !arguments.contains(&"--without-peers") {
         install::container_runtime()?;
+    }
+    if DATABASE_PEERS.contains(name) && !arguments.contains(&"--without-peers") {
+        install::database()?;
     }
     // It is no promised figure: the bench says what is missing.
     if *name == "compile" && !arguments.contains(&"--without-peers") && install::native_compiler().is_err() {

@@ -100,6 +100,11 @@ pub(crate) fn emulator() -> anyhow::Result<()> {
     packages(EMULATOR)
 }
 
+/// The database that benches hold values against. The package that has it as a service would start that.
+pub(crate) fn database() -> anyhow::Result<()> {
+    packages(&[Package { name: "redis-tools", program: "/usr/bin/redis-check-rdb" }])
+}
+
 /// What a bench needs that installs a peer into a virtual environment.
 pub(crate) fn python_environments() -> anyhow::Result<()> {
     // Of the Python that the bench will find, which need not be Debian's.
