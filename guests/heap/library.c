@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define GRAIN 16
 /* Before each block is its length. */
@@ -385,6 +386,16 @@ static int read_areas(void)
     return is_over && areas_count < AREAS_MAX ? 0 : -E2BIG;
 }
 
+/* Where a program lies low, as Debian's Pythons do, it and its heap end here; 0 where it does not. */
+static uintptr_t low_end;
+
+/* Four bytes of a tree's nodes, behind which there are none, are a number as high as the heap of such a program, and there are many of them. But what is
+ * no address of a whole word is none of an object, and one within bytes has that of their first byte beside it. */
+static int is_of_object(uintptr_t at)
+{
+    return at >= low_end || at % sizeof at == 0;
+}
+
 enum kind { NUMBER, BLOCK, ELSEWHERE };
 
 /* What a word may be the address of. */
@@ -395,7 +406,7 @@ static enum kind kind_of(uintptr_t word, uintptr_t *block)
     const struct region *region = in_plan(word) ? region_of(word) : NULL;
     if (!region) {
         int is_there = word < PLAN_END ? is_in_any(areas, areas_count, word) : is_mapped(word);
-        return is_there && !library_is_constant(word) ? ELSEWHERE : NUMBER;
+        return is_there && is_of_object(word) && !library_is_constant(word) ? ELSEWHERE : NUMBER;
     }
     *block = block_of(region, word);
     /* What was freed, or lies between blocks, nobody looks at. */
@@ -455,7 +466,9 @@ int64_t library_reached(uintptr_t root)
     if (segment_filled(&filled) < 0 || read_areas() < 0)
         return -EXDEV;
     struct words pending = {0};
+    uintptr_t heap_end = (uintptr_t)sbrk(0);
     lock_blocks();
+    low_end = heap_end < PLAN_BEGIN ? heap_end : 0;
     memset(asked, 0, sizeof asked);
     for (size_t index = 0; index < regions_count; index++)
         memset(regions[index].reached, 0, words_of(&regions[index]) * sizeof(uint64_t));

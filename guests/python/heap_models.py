@@ -92,6 +92,9 @@ def hands_over_models(library):
         early.save_model(f"{folder}/model.txt")
         assert is_mapped(lambda: lightgbm.Booster(model_file=f"{folder}/model.txt"))
     assert is_mapped(lambda: pickle.loads(pickle.dumps(early)))
+    # With as many nodes as half a word has bytes.
+    settings["num_leaves"] = 5
+    assert is_mapped(trained)
     # Made before, or with what a library keeps while it trains or explains.
     assert not is_mapped(lambda: early)
     assert not is_mapped(lambda: trained(keep_training_booster=True))
@@ -337,6 +340,12 @@ def looks_at_words(library):
     for word in low - 1, low + 4096, middle - 1, middle + 4096, 7, 1 << 63, (5000 << 32) + 77, code, at, at + 8:
         slot.value = word
         assert core.library_reached(at) == whole, hex(word)
+    # A program that lies low has its heap where four bytes may point to.
+    libc.sbrk.restype, libc.sbrk.argtypes = ctypes.c_size_t, [ctypes.c_long]
+    heap_end = libc.sbrk(0)
+    for word in range(heap_end - 4096, heap_end - 4096 + 24) if heap_end < PLAN else ():  # noqa: F821
+        slot.value = word
+        assert core.library_reached(at) == (whole if word % 8 else -errno.EXDEV), hex(word)  # noqa: F821
     slot.value = 0
     del model
     heap.close(False)
