@@ -139,9 +139,10 @@ impl Redis {
         };
         let child = [SERVER, SERVER_OF_TOOLS].iter().find_map(spawned);
         let child = child.context("redis-server is missing: apt-get install redis-tools")?;
-        let database = Self(child);
+        let mut database = Self(child);
         let begun = Instant::now();
         while !socket.exists() {
+            ensure!(database.0.try_wait()?.is_none(), "redis-server has ended at once");
             ensure!(begun.elapsed() < Duration::from_secs(20), "redis-server does not listen");
             std::thread::sleep(Duration::from_millis(10));
         }

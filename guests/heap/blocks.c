@@ -27,8 +27,11 @@
 #define PAGE 4096ul
 /* What is before a block, with its size in the second word. */
 #define HEAD_BYTES (2 * sizeof(size_t))
-/* Of the processor's time that calls take, one part in so many may be for offering what they leave. */
+/* Of the processor's time that calls take, one part in so many may be for offering what they leave, but for what follows. */
 #define OFFERING_SHARE 5
+/* In so much of it a call may have written to more than the kernel need not be told of, as ever: then it is told, lest a next call that
+ * needs much be ended for what this one has freed. */
+#define WRITES_MUCH_NS 1000000
 
 /* Bytes that are kept, with the block by which is found out what is free. */
 static int kept_max = USUAL_BYTES;
@@ -132,7 +135,8 @@ size_t blocks_offer(int is_idle)
         is_usual = !alone;
         keep(is_usual ? USUAL_BYTES : kept_max);
     }
-    if (alone && (is_idle || processor_ns() - offered_ns >= offer_took_ns * OFFERING_SHARE))
+    int64_t used_ns = processor_ns() - offered_ns;
+    if (alone && (is_idle || used_ns >= WRITES_MUCH_NS || used_ns >= offer_took_ns * OFFERING_SHARE))
         offer();
     return much();
 }

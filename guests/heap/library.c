@@ -18,7 +18,11 @@
 /* What is behind the last byte of a block is of that block: the end of a table is no address of another one. */
 #define BEHIND 1
 #define BITS 64
-#define ADDRESS_END 0x800000000000ul
+#ifdef __aarch64__
+#define ADDRESS_END (1ul << 48)
+#else
+#define ADDRESS_END (1ul << 47)
+#endif
 
 /* A large piece of a segment. Each bit is of one grain. */
 static struct region {
@@ -389,11 +393,12 @@ static int read_areas(void)
 /* Where a program lies low, as Debian's Pythons do, it and its heap end here; 0 where it does not. */
 static uintptr_t low_end;
 
-/* Four bytes of a tree's nodes, behind which there are none, are a number as high as the heap of such a program, and there are many of them. But what is
- * no address of a whole word is none of an object, and one within bytes has that of their first byte beside it. */
-static int is_of_object(uintptr_t at)
+/* What four bytes of a tree's nodes make of a word is as high as the heap of such a program, and there are many of them. But the C library gives what is
+ * divisible by sixteen, and objects of LightGBM 4 have one base, so that whoever has an address within a block has one of its beginning beside it. */
+#define GIVEN_ALIGN 16
+static int is_of_block(uintptr_t at)
 {
-    return at >= low_end || at % sizeof at == 0;
+    return at >= low_end || at % GIVEN_ALIGN == 0;
 }
 
 enum kind { NUMBER, BLOCK, ELSEWHERE };
@@ -406,7 +411,7 @@ static enum kind kind_of(uintptr_t word, uintptr_t *block)
     const struct region *region = in_plan(word) ? region_of(word) : NULL;
     if (!region) {
         int is_there = word < PLAN_END ? is_in_any(areas, areas_count, word) : is_mapped(word);
-        return is_there && is_of_object(word) && !library_is_constant(word) ? ELSEWHERE : NUMBER;
+        return is_there && is_of_block(word) && !library_is_constant(word) ? ELSEWHERE : NUMBER;
     }
     *block = block_of(region, word);
     /* What was freed, or lies between blocks, nobody looks at. */

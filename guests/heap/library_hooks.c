@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 
 #define ADOPTED_MAX 8
-#define CONSTANT_MAX 40
+#define CONSTANT_MAX 48
 /* Pieces that are taken at once while it is learned which are kept. */
 #define LEARNED_MAX 4096
 #define STANDARD "/libstdc++.so.6"
@@ -298,7 +298,11 @@ static int note_constant(const struct library *library)
         if (constant_count == CONSTANT_MAX)
             return -ENOSPC;
         uintptr_t begin = library->base + header->p_vaddr, end = begin + header->p_memsz;
-        constant[constant_count++] = (struct area){begin, header->p_type == PT_GNU_RELRO ? end & ~(PAGE - 1) : end};
+        /* The page in which that ends is not made read-only, which may be the only one. */
+        if (header->p_type == PT_GNU_RELRO)
+            end &= ~(PAGE - 1);
+        if (begin < end)
+            constant[constant_count++] = (struct area){begin, end};
     }
     return 0;
 }
@@ -470,9 +474,11 @@ static int note_program(void)
 
 int library_adopt(const char *path_end)
 {
-    int is_first = !new_usual, done = is_first ? find_usual() : 0;
-    if (is_first && done == 0)
+    static int is_ready;
+    int done = is_ready ? 0 : find_usual();
+    if (!is_ready && done == 0)
         done = note_program();
+    is_ready = done == 0;
     /* Whatever is freed by it for others, is freed rightly: before anything can be taken. */
     if (done == 0)
         done = receive(STANDARD, FOR_OTHERS);

@@ -3,6 +3,7 @@
 # are not defined here are that one's.
 
 import gc
+import math
 import os
 import pickle
 import tempfile
@@ -92,8 +93,10 @@ def hands_over_models(library):
         early.save_model(f"{folder}/model.txt")
         assert is_mapped(lambda: lightgbm.Booster(model_file=f"{folder}/model.txt"))
     assert is_mapped(lambda: pickle.loads(pickle.dumps(early)))
-    # With as many nodes as half a word has bytes.
+    # With as many nodes as half a word has bytes, of all kinds.
     settings["num_leaves"] = 5
+    assert is_mapped(trained)
+    data[0][::3, :2] = math.nan
     assert is_mapped(trained)
     # Made before, or with what a library keeps while it trains or explains.
     assert not is_mapped(lambda: early)
@@ -340,12 +343,24 @@ def looks_at_words(library):
     for word in low - 1, low + 4096, middle - 1, middle + 4096, 7, 1 << 63, (5000 << 32) + 77, code, at, at + 8:
         slot.value = word
         assert core.library_reached(at) == whole, hex(word)
-    # A program that lies low has its heap where four bytes may point to.
+    # The program's code and constants are where they are in all processes; its data are not, nor its heap. Where it lies low, four
+    # bytes may lead there, and whatever the C library has given is divisible by sixteen.
     libc.sbrk.restype, libc.sbrk.argtypes = ctypes.c_size_t, [ctypes.c_long]
-    heap_end = libc.sbrk(0)
-    for word in range(heap_end - 4096, heap_end - 4096 + 24) if heap_end < PLAN else ():  # noqa: F821
+    heap_end, program = libc.sbrk(0), os.path.realpath("/proc/self/exe")  # noqa: F821
+    with open("/proc/self/maps") as maps:
+        parts = [line.split(maxsplit=5)[:2] for line in maps if line.rstrip().endswith(program)]
+    # Before its code the loader has what a linker leaves there.
+    while parts[0][1] != "r-xp":
+        del parts[0]
+    code, constants, *_, data = [int(part.split("-")[0], 16) for part, _ in parts]
+    for word in code + 64, constants + 64:
         slot.value = word
-        assert core.library_reached(at) == (whole if word % 8 else -errno.EXDEV), hex(word)  # noqa: F821
+        assert core.library_reached(at) == whole, hex(word)
+    for begin in data + 64, heap_end - 4096:
+        for word in range(begin, begin + 33):
+            slot.value = word
+            is_number = heap_end < PLAN and word % 16  # noqa: F821
+            assert core.library_reached(at) == (whole if is_number else -errno.EXDEV), hex(word)  # noqa: F821
     slot.value = 0
     del model
     heap.close(False)

@@ -34,8 +34,12 @@ pub(crate) fn run(arguments: &[&str]) -> anyhow::Result<()> {
     if *name == "coldstart" && !arguments.contains(&"--without-peers") {
         install::container_runtime()?;
     }
-    if DATABASE_PEERS.contains(name) && !arguments.contains(&"--without-peers") {
-        install::database()?;
+    // It may be there in another way.
+    if DATABASE_PEERS.contains(name)
+        && !arguments.contains(&"--without-peers")
+        && let Err(why) = install::database()
+    {
+        eprintln!("redis-tools cannot be installed: {why:#}");
     }
     // It is no promised figure: the bench says what is missing.
     if *name == "compile" && !arguments.contains(&"--without-peers") && install::native_compiler().is_err() {

@@ -139,7 +139,11 @@ impl Python {
     /// `pip install` for the node.
     #[expect(clippy::disallowed_methods, reason = "pip installs what the function names")]
     pub(crate) fn pip_install(&self) -> Command {
-        let can = |pip: &mut Command| pip.arg("--version").output().is_ok_and(|told| told.status.success());
+        // pip runs itself by the Python that it is told to install for. One that is too old for that still tells its version, but
+        // not what is installed: Debian 12's is for Python 3.12 and later.
+        let can = |pip: &mut Command| {
+            pip.args(["list", "--disable-pip-version-check"]).output().is_ok_and(|told| told.status.success())
+        };
         let own = || {
             let mut pip = self.command();
             pip.args(["-m", "pip"]);
@@ -157,7 +161,7 @@ impl Python {
         } else if can(&mut own()) {
             (own(), false)
         } else {
-            // One that is too old for that Python fails; whoever has no pip at all is told by it.
+            // Whoever has no pip at all is told by it.
             let can_usual = program != Path::new(USUAL) && can(&mut usual(Some(program)));
             (usual(Some(program).filter(|_| can_usual)), !can_usual)
         };
