@@ -112,13 +112,15 @@ int blocks_keep(size_t bytes)
     return 0;
 }
 
-/* Tells the kernel that it may have what is free at the end. */
-static void offer(void)
+/* Tells the kernel that it may have what is free at the end; behind as much as it is not told of as ever, unless `is_all`. */
+static void offer(int is_all)
 {
     int64_t begun = processor_ns();
     uintptr_t from = free_end(), to = (uintptr_t)sbrk(0) & ~(PAGE - 1);
     /* The first page has the head. */
     from = from ? (from + HEAD_BYTES + PAGE - 1) & ~(PAGE - 1) : 0;
+    if (from && !is_all)
+        from += USUAL_BYTES;
     if (from && from < to)
         madvise((void *)from, to - from, MADV_FREE);
     offered_ns = processor_ns();
@@ -137,7 +139,7 @@ size_t blocks_offer(int is_idle)
     }
     int64_t used_ns = processor_ns() - offered_ns;
     if (alone && (is_idle || used_ns >= WRITES_MUCH_NS || used_ns >= offer_took_ns * OFFERING_SHARE))
-        offer();
+        offer(is_idle);
     return much();
 }
 

@@ -42,7 +42,8 @@ fn blocks_that_a_call_has_freed_are_the_next_ones_or_the_kernels() {
         first["faults"].as_u64().unwrap() > 14_000 && second["faults"].as_u64().unwrap() < 2_000,
         "{first} {second}"
     );
-    assert!(second["lazily"].as_u64().unwrap() > 50, "{second}");
+    // All but what is kept as ever.
+    assert!(second["lazily"].as_u64().unwrap() > 40, "{second}");
     // With what was freed it would be more than there is.
     for _ in 0..2 {
         let third = call(&node, &json!({"needs": 450}));
