@@ -172,8 +172,8 @@ void arenas_give_back(void);
  * they are no more than that; if more is free, all of it goes back to the kernel, as ever. EPERM as with arenas. */
 EXPORTED int blocks_keep(size_t bytes);
 /* Between calls: tells the kernel that it may have what is free there. Where other threads are, no more than usual is kept instead. Without
- * `is_idle` of all but 16 MiB, and not after calls that can have written to little, for more than a fifth of the processor's time. How much could be given back at most,
- * if that may be much; else 0. */
+ * `is_idle` of all but 16 MiB, and after calls that can have written to little for a fifth of the processor's time at most. How much could be given
+ * back at most, if that may be much; else 0. */
 EXPORTED size_t blocks_offer(int is_idle);
 /* Bytes that are free there, which are the kernel's whenever it needs them; none where other threads are. */
 EXPORTED size_t blocks_free(void);
