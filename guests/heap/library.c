@@ -393,8 +393,9 @@ static int read_areas(void)
 /* Where a program lies low, as Debian's Pythons do, it and its heap end here; 0 where it does not. */
 static uintptr_t low_end;
 
-/* What four bytes of a tree's nodes make of a word is as high as the heap of such a program, and there are many of them. But the C library gives what is
- * divisible by sixteen, and objects of LightGBM 4 have one base, so that whoever has an address within a block has one of its beginning beside it. */
+/* What four bytes of a tree's nodes make of a word is as high as the heap of such a program, and there are many of them. But the C
+ * library gives what is divisible by sixteen, and objects of LightGBM 4 have one base, so that whoever has an address within a block
+ * has one of its beginning beside it. */
 #define GIVEN_ALIGN 16
 static int is_of_block(uintptr_t at)
 {

@@ -6,8 +6,9 @@
  * While it is asked to make some that may be handed over, as a model from its text, its memory comes from the
  * segment that is being filled, in *blocks*, so that whoever maps the segment has them where they were made. Before that is
  * done, each word of what is reached is looked at: one that is an address of anything but such a block, or what
- * is never written to of the library itself and of the program, which every process forked from the template has at the same place, is
- * a reason not to. (In the heap of a program that lies low, only what is divisible by sixteen is taken for an address.) A number may look like an address: then the object is pickled, or a block more is
+ * is never written to of the library itself and of the program, which every process forked from the template has at the
+ * same place, is a reason not to. (In the heap of a program that lies low, only what is divisible by sixteen is taken for
+ * an address.) A number may look like an address: then the object is pickled, or a block more is
  * handed over, but no word is ever changed.
  *
  * All of it may be called by any thread. No lock of a segment is asked for while that of the blocks is held, but at a fork; segments
