@@ -357,12 +357,10 @@ fn process_options(
     secrets: Arc<Secrets>,
     loops: Option<Arc<Loops>>,
 ) -> ProcessOptions {
-    let folder = |home: &PathBuf| home.join("layers");
-    let elsewhere = || std::env::temp_dir().join(format!("sinew-layers-{}", std::process::id()));
     let traffic = Arc::default();
     let runtimes = RuntimesOptions {
         init: options.sandbox_init.clone(),
-        layers: options.home.as_ref().map_or_else(elsewhere, folder),
+        layers: options.home.as_ref().map(|home| home.join("layers")),
         layers_bytes: LAYERS_BYTES,
         reactor: loops.map(|loops| Arc::new(EventLoops::new(loops, &traffic)) as _),
         interpreters: Language::ALL.map(|language| (language, options.interpreter(language))).to_vec(),

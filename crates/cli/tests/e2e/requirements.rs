@@ -168,6 +168,58 @@ fn modules_are_imported_as_they_were_compiled_when_deployed() {
     assert_eq!((&again["deployment"], &again["changed"]), (&first["deployment"], &json!(false)));
 }
 
+/// What is below a folder, with its number on the disk.
+fn files_below(folder: &Path) -> Vec<(PathBuf, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            found.push((entry.path(), entry.metadata().unwrap().ino()));
+            folders.extend(Some(entry.path()).filter(|path| path.is_dir()));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn what_a_function_brings_is_written_out_once_whenever_the_node_starts() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let layers = home.path().join("layers");
+    let mut node = Node::start(home.path());
+    let source = "import lib\ndef handler(event, context):\n    return [lib.x, lib.__file__]\n";
+    let folder = node.python("brings", "layers = [\"own\"]\nkeep-alive = 0\n", source);
+    std::fs::create_dir(folder.join("own")).unwrap();
+    std::fs::write(folder.join("own/lib.py"), "x = 7\n").unwrap();
+    node.deploy(&folder);
+    let expected = (200, json!([7, "/layers/0/lib.py"]));
+    assert_eq!(node.call("brings", &json!({})), expected);
+    let written = files_below(&layers);
+    assert!(written.iter().any(|(path, _)| path.ends_with("lib.py")), "{written:?}");
+    for is_killed in [true, false] {
+        if is_killed {
+            node.kill();
+        } else {
+            assert_eq!(node.terminate(), 0);
+        }
+        assert_eq!(files_below(&layers), written, "killed: {is_killed}");
+        node = Node::start(home.path());
+        assert_eq!(node.call("brings", &json!({})), expected);
+        assert_eq!(files_below(&layers), written, "killed: {is_killed}");
+    }
+    // What somebody has written to meanwhile no function sees.
+    assert_eq!(node.terminate(), 0);
+    let (changed, _) = written.iter().find(|(path, _)| path.ends_with("lib.py")).unwrap();
+    std::fs::write(changed, "x = 8\n").unwrap();
+    node = Node::start(home.path());
+    assert_eq!(node.call("brings", &json!({})), expected);
+}
+
 #[test]
 fn modules_that_a_function_brings_are_loaded_before_it_is_forked() {
     if !is_root() {

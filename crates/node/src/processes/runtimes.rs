@@ -48,8 +48,8 @@ const LOADABLE_MAX: usize = 1024;
 pub(crate) struct RuntimesOptions {
     /// Program and arguments of a container's init; empty: no containers.
     pub(crate) init: Vec<OsString>,
-    /// Where layers are written out.
-    pub(crate) layers: PathBuf,
+    /// Where layers are written out, if they stay when the node ends.
+    pub(crate) layers: Option<PathBuf>,
     /// Bytes of layers that nobody uses.
     pub(crate) layers_bytes: u64,
     /// Watches instances.
@@ -339,9 +339,11 @@ impl Runtimes {
         if let Some(layers) = &*layers {
             return Ok(Arc::clone(layers));
         }
-        let (root, bytes_max) = (self.options.layers.clone(), self.options.layers_bytes);
-        let opened = Layers::open(root, Arc::clone(&self.store), bytes_max)
-            .map_err(|error| format!("{}: {error}", self.options.layers.display()))?;
+        let elsewhere = || std::env::temp_dir().join(format!("sinew-layers-{}", std::process::id()));
+        let root = self.options.layers.clone().unwrap_or_else(elsewhere);
+        let open = if self.options.layers.is_some() { Layers::open } else { Layers::temporary };
+        let opened = open(&root, Arc::clone(&self.store), self.options.layers_bytes)
+            .map_err(|error| format!("{}: {error}", root.display()))?;
         Ok(Arc::clone(layers.insert(Arc::new(opened))))
     }
 

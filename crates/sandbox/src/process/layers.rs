@@ -3,54 +3,66 @@
 //!
 //! A *layer* is a directory tree (`docs/spec/functions.md`, section 3), written
 //! out once and mounted read-only wherever it is used. The least recently used
-//! ones go when all together have more bytes than they may. Layers live as
-//! long as the node: what is on disk when it starts, nobody has verified, and
-//! it is removed.
+//! ones go when all together have more bytes than they may.
+//!
+//! Layers stay when the node ends, and its next start finds them, if the
+//! machine has not been started since: what a kernel has not written to the
+//! disk is lost with it, and nobody could tell without reading everything
+//! (`docs/decisions/0113-layers-outlive-the-node.md`). On the disk:
+//!
+//! ```text
+//! ROOT/1-BOOT/tree-HASH-SIZE.BYTES/…    a layer, with the bytes of its files
+//!            /new-7/…                   one that is being written
+//!            /old-9/…                   one that is being removed
+//! ```
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::{self, OpenOptions, Permissions};
-use std::io::{self, Write as _};
-use std::ops::Deref;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
-use objects::{FailureCode, Handle, TreeView};
+use objects::Handle;
 use parking_lot::{Condvar, Mutex};
-use store::{Object, Store};
+use store::Store;
 
 use crate::Fault;
 
-/// Files and directories of one layer.
-const ENTRIES_MAX: usize = 100_000;
-const DEPTH_MAX: usize = 64;
-/// Bytes of one layer's files.
-const BYTES_MAX: u64 = 4 << 30;
-/// What a file takes on the disk, however small it is.
-const FILE_BYTES_MIN: u64 = 4096;
-const NAME_LEN_MAX: usize = 255;
-/// When all files were written, as functions see it, since 1970. Who makes an index of some
-/// of them beforehand knows it (`cli`, of Java's classes).
-const FILES_TIME: Duration = Duration::from_secs(1);
+mod leaving;
+mod written;
+
+use leaving::Leaving;
+use written::{Writer, is_whole, unwritable};
+
+/// Layers that were written out otherwise than these are not used.
+const FORMAT: u32 = 1;
+/// What is another one after each start of the machine.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A directory that holds layers.
 pub struct Layers {
+    /// Of this start of the machine.
     root: PathBuf,
     store: Arc<Store>,
     bytes_max: u64,
     state: Mutex<State>,
     changed: Condvar,
+    leaving: Leaving,
+    /// What is removed at the end.
+    temporary: Option<PathBuf>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     ready: HashMap<Handle, Ready>,
+    /// What an earlier node has left, and nobody has asked for yet.
+    found: HashMap<Handle, Layer>,
     making: HashSet<Handle>,
+    /// Of those that are ready, and those that were found.
     bytes: u64,
+    /// How often one was asked for or put aside. Names have it too, and none is there twice.
     uses: u64,
 }
 
@@ -80,24 +92,55 @@ impl Layer {
 }
 
 impl Layers {
-    /// An empty directory of layers at `root`; what is there now is removed.
-    /// `bytes_max` bounds what is kept beyond the layers in use.
+    /// The layers at `root`, which is made if it is not there: those that were
+    /// written out since the machine's start, by whatever node had `root` then.
+    /// All else in `root` is removed, in the background. One node at a time may
+    /// have it. `bytes_max` bounds what is kept beyond the layers in use.
     ///
     /// # Errors
-    /// If the directory cannot be emptied and made.
-    pub fn open(root: PathBuf, store: Arc<Store>, bytes_max: u64) -> io::Result<Self> {
-        match fs::remove_dir_all(&root) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+    /// If the directory cannot be read or made.
+    pub fn open(root: &Path, store: Arc<Store>, bytes_max: u64) -> io::Result<Self> {
+        let boot = fs::read_to_string(BOOT_ID).unwrap_or_default();
+        if boot.is_empty() {
+            // When what is there was written, nobody knows.
+            remove(root)?;
         }
-        if let Some(parent) = root.parent() {
-            fs::create_dir_all(parent)?;
+        make_own(root)?;
+        let current = root.join(format!("{FORMAT}-{}", boot.trim()));
+        let mut away = names(root)?;
+        away.retain(|path| *path != current);
+        make_own(&current)?;
+        let mut state = State::default();
+        let mut others = names(&current)?;
+        others.retain(|path| !state.finds(path));
+        let layers = Self {
+            root: current,
+            store,
+            bytes_max,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            leaving: Leaving::default(),
+            temporary: None,
+        };
+        {
+            let mut state = layers.state.lock();
+            away.extend(others.iter().filter_map(|path| layers.put_aside(path, &mut state)));
+            away.extend(layers.put_aside_unused(&mut state));
         }
-        // Containers see what is mounted for them; no other account of this
-        // machine needs to see what functions are made of, or may have put
-        // something in its place.
-        fs::DirBuilder::new().mode(0o700).create(&root)?;
-        Ok(Self { root, store, bytes_max, state: Mutex::default(), changed: Condvar::new() })
+        layers.leaving.add(away);
+        Ok(layers)
+    }
+
+    /// Layers that end with the node, for one that keeps nothing. What is at
+    /// `root` is removed.
+    ///
+    /// # Errors
+    /// As [`Layers::open`].
+    pub fn temporary(root: &Path, store: Arc<Store>, bytes_max: u64) -> io::Result<Self> {
+        remove(root)?;
+        let mut layers = Self::open(root, store, bytes_max)?;
+        layers.temporary = Some(root.to_owned());
+        Ok(layers)
     }
 
     /// The directory in which all of them lie.
@@ -114,20 +157,20 @@ impl Layers {
     /// cannot be written.
     pub fn get(&self, tree: Handle) -> Result<Arc<Layer>, Fault> {
         let mut state = self.state.lock();
-        loop {
-            state.uses += 1;
-            let last_use = state.uses;
+        let number = loop {
+            let number = state.number();
             if let Some(ready) = state.ready.get_mut(&tree) {
-                ready.last_use = last_use;
+                ready.last_use = number;
                 return Ok(Arc::clone(&ready.layer));
             }
             if state.making.insert(tree) {
-                break;
+                break number;
             }
             self.changed.wait(&mut state);
-        }
+        };
+        let found = state.found.remove(&tree).inspect(|layer| state.bytes -= layer.bytes);
         drop(state);
-        let made = self.make(tree);
+        let made = self.found_or_made(tree, found, number);
         let mut state = self.state.lock();
         state.making.remove(&tree);
         self.changed.notify_all();
@@ -135,32 +178,40 @@ impl Layers {
         state.bytes += layer.bytes;
         let ready = Ready { layer: Arc::clone(&layer), last_use: state.uses };
         state.ready.insert(tree, ready);
-        let unused = state.take_unused(self.bytes_max);
-        // Out of the way under the lock: the same layer may be made again at once.
-        let away: Vec<PathBuf> = unused.iter().map(|layer| self.put_aside(&layer.path, &mut state)).collect();
+        let away = self.put_aside_unused(&mut state);
         drop(state);
-        away.iter().for_each(|path| remove(path));
+        self.leaving.add(away);
         Ok(layer)
     }
 
-    fn put_aside(&self, path: &Path, state: &mut State) -> PathBuf {
-        state.uses += 1;
-        let aside = self.root.join(format!("old-{}", state.uses));
-        match fs::rename(path, &aside) {
-            Ok(()) => aside,
-            Err(_) => path.to_owned(),
+    fn found_or_made(&self, tree: Handle, found: Option<Layer>, number: u64) -> Result<Layer, Fault> {
+        if let Some(found) = found {
+            if is_whole(&found.path, found.bytes) {
+                return Ok(found);
+            }
+            let away = self.put_aside(&found.path, &mut self.state.lock());
+            self.leaving.add(away.into_iter().collect());
         }
-    }
-
-    fn make(&self, tree: Handle) -> Result<Layer, Fault> {
-        let path = self.root.join(tree.to_string());
-        let new = path.with_extension("new");
-        let written = Writer { store: &self.store, entries: 0, bytes: 0 }.write(tree, &new);
-        let made = written.and_then(|bytes| {
+        let new = self.root.join(format!("new-{number}"));
+        let made = Writer::new(&self.store).write(tree, &new).and_then(|bytes| {
+            let path = self.root.join(format!("{tree}.{bytes}"));
             fs::rename(&new, &path).map_err(|error| unwritable(&path, &error))?;
             Ok(Layer { path, bytes })
         });
-        made.inspect_err(|_| remove(&new))
+        made.inspect_err(|_| self.leaving.add(vec![new]))
+    }
+
+    /// Takes layers away that nobody uses, as many as there are too many: where they are now.
+    fn put_aside_unused(&self, state: &mut State) -> Vec<PathBuf> {
+        let unused = state.take_unused(self.bytes_max);
+        // Out of the way under the lock: the same layer may be made again at once.
+        unused.iter().filter_map(|path| self.put_aside(path, state)).collect()
+    }
+
+    /// Where it is then, if that worked: what stays where it was is not removed, for it may be made again.
+    fn put_aside(&self, path: &Path, state: &mut State) -> Option<PathBuf> {
+        let aside = self.root.join(format!("old-{}", state.number()));
+        fs::rename(path, &aside).ok().map(|()| aside)
     }
 }
 
@@ -172,161 +223,88 @@ impl fmt::Debug for Layers {
 
 impl Drop for Layers {
     fn drop(&mut self) {
-        remove(&self.root);
+        if let Some(root) = &self.temporary {
+            drop(std::mem::take(&mut self.leaving));
+            _ = remove(root);
+        }
     }
 }
 
 impl State {
-    /// The layers that have to go, which nobody uses, oldest first.
-    fn take_unused(&mut self, bytes_max: u64) -> Vec<Arc<Layer>> {
+    /// One that was not there before.
+    fn number(&mut self) -> u64 {
+        self.uses += 1;
+        self.uses
+    }
+
+    /// Whether an earlier node has left a layer there. What has a number instead was not finished, and is
+    /// not called so again.
+    fn finds(&mut self, path: &Path) -> bool {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if let Some(number) = name.strip_prefix("new-").or_else(|| name.strip_prefix("old-")) {
+            self.uses = self.uses.max(number.parse().unwrap_or_default()).min(u64::MAX / 2);
+        }
+        let layer =
+            name.split_once('.').and_then(|(tree, bytes)| Some((tree.parse().ok()?, bytes.parse().ok()?)));
+        let Some((tree, bytes)) = layer.filter(|(tree, _)| !self.found.contains_key(tree)) else {
+            return false;
+        };
+        let Some(all) = self.bytes.checked_add(bytes) else { return false };
+        self.bytes = all;
+        self.found.insert(tree, Layer { path: path.to_owned(), bytes });
+        true
+    }
+
+    /// Where the layers lie that have to go, which nobody uses, oldest first.
+    fn take_unused(&mut self, bytes_max: u64) -> Vec<PathBuf> {
         let mut taken = Vec::new();
         while self.bytes > bytes_max {
-            let unused = self.ready.iter().filter(|(_, ready)| Arc::strong_count(&ready.layer) == 1);
-            let Some(oldest) = unused.min_by_key(|(_, ready)| ready.last_use).map(|(tree, _)| *tree) else {
-                break;
-            };
-            if let Some(ready) = self.ready.remove(&oldest) {
-                self.bytes -= ready.layer.bytes;
-                taken.push(ready.layer);
-            }
+            let Some(layer) = self.take_oldest() else { break };
+            self.bytes -= layer.bytes;
+            taken.push(layer.path.clone());
         }
         taken
     }
-}
 
-/// Removes a directory tree, as far as that works: what stays is removed when
-/// the node starts again.
-fn remove(path: &Path) {
-    _ = fs::remove_dir_all(path);
-}
-
-fn bad(why: impl Into<String>) -> Fault {
-    Fault::new(FailureCode::BadProcedure, why.into())
-}
-
-fn unwritable(path: &Path, error: &io::Error) -> Fault {
-    Fault::new(FailureCode::Resources, format!("a layer cannot be written: {}: {error}", path.display()))
-}
-
-/// Writes one directory tree out.
-struct Writer<'a> {
-    store: &'a Store,
-    entries: usize,
-    bytes: u64,
-}
-
-/// What a directory's list says of a child.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Child {
-    File,
-    Program,
-    Directory,
-}
-
-impl Writer<'_> {
-    /// The bytes of all files.
-    fn write(mut self, tree: Handle, root: &Path) -> Result<u64, Fault> {
-        remove(root);
-        let mut waiting = vec![(tree, root.to_owned(), 0)];
-        while let Some((tree, path, depth)) = waiting.pop() {
-            if depth > DEPTH_MAX {
-                return Err(bad(format!("a directory is more than {DEPTH_MAX} levels deep")));
-            }
-            fs::create_dir(&path).map_err(|error| unwritable(&path, &error))?;
-            let data = self.object(tree, true)?;
-            for (name, child, handle) in children(&data, |list| self.object(list, false))? {
-                self.entries += 1;
-                if self.entries > ENTRIES_MAX {
-                    return Err(bad(format!("a directory has more than {ENTRIES_MAX} entries in all")));
-                }
-                let path = path.join(&name);
-                match child {
-                    Child::Directory => waiting.push((handle, path, depth + 1)),
-                    Child::File => self.file(handle, &path, 0o444)?,
-                    Child::Program => self.file(handle, &path, 0o555)?,
-                }
-            }
-            // Whatever the node's umask is: the function runs as another user.
-            fs::set_permissions(&path, Permissions::from_mode(0o755))
-                .map_err(|error| unwritable(&path, &error))?;
+    fn take_oldest(&mut self) -> Option<Arc<Layer>> {
+        if let Some(tree) = self.found.keys().next().copied() {
+            return self.found.remove(&tree).map(Arc::new);
         }
-        Ok(self.bytes)
-    }
-
-    fn file(&mut self, handle: Handle, path: &Path, mode: u32) -> Result<(), Fault> {
-        // The size is in the handle, so that nothing too large is even read.
-        self.bytes = self.bytes.saturating_add(handle.size().max(FILE_BYTES_MIN));
-        if self.bytes > BYTES_MAX {
-            return Err(bad(format!("a directory has more than {BYTES_MAX} bytes")));
-        }
-        let data = self.object(handle, false)?;
-        let write = || {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-            file.write_all(&data)?;
-            // What a function sees is the same on every node, at every time.
-            file.set_modified(UNIX_EPOCH + FILES_TIME)?;
-            file.set_permissions(Permissions::from_mode(mode))
-        };
-        write().map_err(|error| unwritable(path, &error))
-    }
-
-    /// The data of a blob or tree.
-    fn object(&self, handle: Handle, is_tree: bool) -> Result<Object, Fault> {
-        if !handle.is_value() || handle.is_failure() || handle.names_tree() != is_tree {
-            let wanted =
-                if is_tree { "a directory is no tree" } else { "a file or list of names is no blob" };
-            return Err(bad(wanted));
-        }
-        match self.store.get(handle.definition()) {
-            Ok(Some(data)) => Ok(data),
-            Ok(None) => Err(Fault::new(
-                FailureCode::MissingData,
-                format!("{handle} of the function's files is not on this node; deploy it again"),
-            )),
-            Err(error) => Err(Fault::new(FailureCode::Resources, error.to_string())),
-        }
+        let unused = self.ready.iter().filter(|(_, ready)| Arc::strong_count(&ready.layer) == 1);
+        let oldest = unused.min_by_key(|(_, ready)| ready.last_use).map(|(tree, _)| *tree)?;
+        self.ready.remove(&oldest).map(|ready| ready.layer)
     }
 }
 
-/// A child of a directory: its name, what it is, its handle.
-type Named = (OsString, Child, Handle);
+/// Makes a directory that is this process's own alone, if it is not there. Containers see what is mounted for
+/// them; no other account of this machine needs to see what functions are made of, or may have put something
+/// in its place.
+fn make_own(path: &Path) -> io::Result<()> {
+    if let Ok(found) = fs::symlink_metadata(path) {
+        if found.is_dir() && found.uid() == linux::own_user().0 && found.mode() & 0o077 == 0 {
+            return Ok(());
+        }
+        remove(path)?;
+    }
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    DirBuilder::new().mode(0o700).create(path)
+}
 
-/// The children of a directory, whose list of names is entry 0.
-fn children<D: Deref<Target = [u8]>>(
-    tree: &[u8],
-    list: impl FnOnce(Handle) -> Result<D, Fault>,
-) -> Result<Vec<Named>, Fault> {
-    let tree = TreeView::from_bytes(tree).map_err(|error| bad(error.to_string()))?;
-    let mut entries = tree.iter();
-    let names = list(entries.next().ok_or_else(|| bad("a directory is an empty tree"))?)?;
-    let Some(lines) = names.strip_suffix(b"\n").or(names.is_empty().then_some(&[])) else {
-        return Err(bad("a directory's list of names does not end with a line feed"));
+/// What is in a directory.
+fn names(path: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect()
+}
+
+/// Removes a directory tree, or a file; neither is fine.
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
     };
-    let mut found: Vec<Named> = Vec::with_capacity(entries.len());
-    for line in lines.split(|byte| *byte == b'\n').filter(|_| !names.is_empty()) {
-        let shown = || String::from_utf8_lossy(line).into_owned();
-        let (child, name) = match line {
-            [b'f', b' ', name @ ..] => (Child::File, name),
-            [b'x', b' ', name @ ..] => (Child::Program, name),
-            [b'd', b' ', name @ ..] => (Child::Directory, name),
-            _ => return Err(bad(format!("{:?} is no line of a directory's list", shown()))),
-        };
-        let is_plain = (1..=NAME_LEN_MAX).contains(&name.len())
-            && name != b"."
-            && name != b".."
-            && !name.iter().any(|byte| matches!(byte, b'/' | b'\0'));
-        // In order, so that no name is there twice.
-        let is_next = found.last().is_none_or(|(last, _, _)| last.as_bytes() < name);
-        let Some(handle) = entries.next().filter(|_| is_plain && is_next) else {
-            let why = "is not allowed as a name, out of order, or without an entry";
-            return Err(bad(format!("{:?} {why}", shown())));
-        };
-        found.push((OsStr::from_bytes(name).to_owned(), child, handle));
-    }
-    match entries.next() {
-        None => Ok(found),
-        Some(_) => Err(bad("a directory has more entries than names")),
-    }
+    removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
 #[cfg(test)]

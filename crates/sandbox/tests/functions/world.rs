@@ -168,7 +168,7 @@ impl World {
         let own = Functions::new(options.clone(), runtime.clone(), store.clone())?;
         // Not in /tmp, which containers have of their own.
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-        let layers = Layers::open(folder.path().join("layers"), store.clone(), 1 << 20).unwrap();
+        let layers = Layers::open(&folder.path().join("layers"), store.clone(), 1 << 20).unwrap();
         let brought = Brought {
             layers: vec![module.layer(options.language, &store)],
             interpreter: own.interpreter().unwrap(),
@@ -197,7 +197,7 @@ impl World {
     /// With a folder of files of functions, of which there is one's.
     pub(crate) fn shelved(options: FunctionsOptions) -> Self {
         let (store, folder) = (new_store(), tempfile::tempdir_in("/var/tmp").unwrap());
-        let layers = Layers::open(folder.path().join("layers"), store.clone(), 1 << 20).unwrap();
+        let layers = Layers::open(&folder.path().join("layers"), store.clone(), 1 << 20).unwrap();
         let tree = Module { name: "others", source: "" }.layer(options.language, &store);
         let shelved = layers.get(tree).unwrap();
         let sources = sources(options.language);

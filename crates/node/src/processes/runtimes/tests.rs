@@ -97,7 +97,7 @@ fn one_that_is_in_use_stays() {
 fn imports_that_have_no_template_are_tried_all_the_same() {
     let options = RuntimesOptions {
         init: Vec::new(),
-        layers: PathBuf::new(),
+        layers: None,
         layers_bytes: 0,
         reactor: None,
         interpreters: Vec::new(),

@@ -1,25 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-use objects::TreeBuilder;
+use std::ffi::OsStr;
+use std::fs::{File, Permissions};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use objects::{FailureCode, TreeBuilder};
+
+use super::written::{BYTES_MAX, DEPTH_MAX, NAME_LEN_MAX};
 use super::*;
 
 struct World {
     store: Arc<Store>,
     layers: Layers,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
+}
+
+fn new_store() -> Arc<Store> {
+    let options = store::Options { home: None, memory_bytes: 1 << 26, relations_bytes: 1 << 20 };
+    Arc::new(Store::open(options).unwrap())
 }
 
 fn world(bytes_max: u64) -> World {
-    let folder = tempfile::tempdir().unwrap();
-    let options = store::Options { home: None, memory_bytes: 1 << 26, relations_bytes: 1 << 20 };
-    let store = Arc::new(Store::open(options).unwrap());
-    let layers = Layers::open(folder.path().join("layers"), store.clone(), bytes_max).unwrap();
-    World { store, layers, _folder: folder }
+    World::at(tempfile::tempdir().unwrap(), bytes_max)
 }
 
 impl World {
+    fn at(folder: tempfile::TempDir, bytes_max: u64) -> Self {
+        let store = new_store();
+        let layers = Layers::open(&folder.path().join("layers"), store.clone(), bytes_max).unwrap();
+        Self { store, layers, folder }
+    }
+
+    /// The node ends, and another one begins, whose store has nothing.
+    fn again(self, bytes_max: u64) -> Self {
+        let Self { layers, folder, .. } = self;
+        drop(layers);
+        Self::at(folder, bytes_max)
+    }
+
+    /// Waits until so many layers are there and nothing else is.
+    fn has(&self, count: usize) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while fs::read_dir(&self.layers.root).unwrap().count() != count {
+            assert!(Instant::now() < deadline, "{:?}", names(&self.layers.root));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let names = names(&self.layers.root).unwrap();
+        let is_layer = |path: &PathBuf| path.file_name().unwrap().as_bytes().starts_with(b"tree-");
+        assert!(names.iter().all(is_layer), "{names:?}");
+    }
+
     fn blob(&self, bytes: &[u8]) -> Handle {
         self.store.keep_blob(bytes)
     }
@@ -87,7 +120,7 @@ fn what_is_no_directory_is_refused_and_leaves_nothing() {
     assert!(world.layers.get(blob).is_err(), "a blob");
     let empty = world.store.keep_tree(TreeBuilder::new().view());
     assert!(world.layers.get(empty).is_err(), "an empty tree");
-    assert_eq!(fs::read_dir(&world.layers.root).unwrap().count(), 0);
+    world.has(0);
 }
 
 #[test]
@@ -112,7 +145,7 @@ fn directories_have_bounds() {
     assert!(world.layers.get(huge).unwrap_err().detail.contains("bytes"));
     let absent = world.folder(b"f a\n", &[Handle::blob_from_hash(&hash, 1000).unwrap()]);
     assert_eq!(world.layers.get(absent).unwrap_err().code, FailureCode::MissingData);
-    assert_eq!(fs::read_dir(&world.layers.root).unwrap().count(), 0);
+    world.has(0);
 }
 
 #[test]
@@ -120,7 +153,7 @@ fn unused_layers_make_room_and_used_ones_stay() {
     let world = world(2 * 4096);
     let trees: Vec<Handle> = (0..4).map(|number| world.one_file(&[number; 100])).collect();
     let held = world.layers.get(trees[0]).unwrap();
-    let path = |tree: Handle| world.layers.root.join(tree.to_string());
+    let path = |tree: Handle| world.layers.root.join(format!("{tree}.4096"));
     for tree in &trees[1..] {
         world.layers.get(*tree).unwrap();
     }
@@ -140,19 +173,127 @@ fn many_ask_for_one_layer_and_it_is_written_once() {
         asking.into_iter().map(|asked| asked.join().unwrap()).collect()
     });
     assert!(layers.iter().all(|layer| Arc::ptr_eq(layer, &layers[0])));
-    let root = world.layers.root.clone();
-    drop(world);
-    assert!(!root.exists(), "layers end with the node");
+}
+
+#[test]
+fn layers_outlive_the_node() {
+    let world = world(1 << 20);
+    let inner = world.folder(b"f b\n", &[world.blob(b"deep")]);
+    let empty = world.folder(b"", &[]);
+    let program = world.blob(&[b'p'; 9000]);
+    let tree = world.folder(b"d empty\nd inner\nx run\n", &[empty, inner, program]);
+    let other = world.one_file(b"other");
+    let made = world.layers.get(tree).unwrap();
+    world.layers.get(other).unwrap();
+    let number = |path: &Path| fs::metadata(path).unwrap().ino();
+    let file = made.path().join("inner/b");
+    let written = number(&file);
+    // Nothing could be written out from the next one's store.
+    let world = world.again(1 << 20);
+    let found = world.layers.get(tree).unwrap();
+    assert_eq!((found.path(), found.bytes(), number(&file)), (made.path(), made.bytes(), written));
+    assert!(Arc::ptr_eq(&found, &world.layers.get(tree).unwrap()));
+    world.layers.get(other).unwrap();
+    world.has(2);
+    // What is found counts as well.
+    drop(found);
+    let world = world.again(made.bytes() + 4095);
+    world.has(1);
+    drop(world.layers.get(tree).or_else(|_| world.layers.get(other)).unwrap());
+}
+
+/// What is done to a layer.
+type Harm<'a> = &'a dyn Fn(&Path);
+
+#[test]
+fn a_layer_that_is_not_as_it_was_written_is_made_again() {
+    let then = UNIX_EPOCH + Duration::from_secs(1);
+    let write = |path: &Path, bytes: &[u8], time| {
+        _ = fs::set_permissions(path, Permissions::from_mode(0o644));
+        fs::write(path, bytes).unwrap();
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(time).unwrap();
+        file.set_permissions(Permissions::from_mode(0o444)).unwrap();
+    };
+    let harms: [(&str, Harm<'_>); 8] = [
+        ("shorter", &|path| write(&path.join("a"), &[b'x'; 5000], then)),
+        ("longer", &|path| write(&path.join("a"), &[b'x'; 7000], then)),
+        ("written to", &|path| write(&path.join("a"), &[b'y'; 6000], then + Duration::from_secs(1))),
+        ("removed", &|path| fs::remove_file(path.join("d/b")).unwrap()),
+        ("one more", &|path| write(&path.join("d/c"), b"", then)),
+        ("a link", &|path| {
+            fs::rename(path.join("a"), path.join("d/a")).unwrap();
+            symlink("d/a", path.join("a")).unwrap();
+        }),
+        ("mode", &|path| fs::set_permissions(path.join("a"), Permissions::from_mode(0o4555)).unwrap()),
+        ("closed", &|path| fs::set_permissions(path.join("d"), Permissions::from_mode(0o700)).unwrap()),
+    ];
+    for (harm, does) in harms {
+        let world = world(1 << 20);
+        let files = |world: &World| {
+            let inner = world.folder(b"f b\n", &[world.blob(b"b")]);
+            world.folder(b"f a\nd d\n", &[world.blob(&[b'x'; 6000]), inner])
+        };
+        let tree = files(&world);
+        let path = world.layers.get(tree).unwrap().path().to_owned();
+        does(&path);
+        let world = world.again(1 << 20);
+        assert_eq!(world.layers.get(tree).unwrap_err().code, FailureCode::MissingData, "{harm}");
+        assert_eq!(files(&world), tree);
+        let layer = world.layers.get(tree).unwrap();
+        assert_eq!(fs::read(layer.path().join("a")).unwrap(), [b'x'; 6000], "{harm}");
+        assert!(is_whole(layer.path(), layer.bytes()), "{harm}");
+        world.has(1);
+    }
 }
 
 #[test]
 fn what_was_left_behind_is_not_believed() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("layers");
-    fs::create_dir_all(root.join("forged")).unwrap();
-    let options = store::Options { home: None, memory_bytes: 1 << 20, relations_bytes: 1 << 20 };
-    let layers = Layers::open(root.clone(), Arc::new(Store::open(options).unwrap()), 1).unwrap();
-    assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
-    assert_eq!(fs::metadata(&root).unwrap().permissions().mode() & 0o777, 0o700);
+    let boot = fs::read_to_string(BOOT_ID).unwrap();
+    let current = root.join(format!("1-{}", boot.trim()));
+    let tree = world(1 << 20).one_file(b"here");
+    // Of another start of the machine, of another version, in the way of what is made, forged.
+    for other in ["1-00000000-0000-0000-0000-000000000000", "forged", "tree-0123-64"] {
+        fs::create_dir_all(root.join(other).join(format!("{tree}.4096"))).unwrap();
+    }
+    for other in ["new-1", "new-2", "new-3", "old-1", "old-2", "new-18446744073709551615", ".4096", "x.4096"]
+    {
+        fs::create_dir_all(current.join(other).join("full")).unwrap();
+    }
+    for bytes in ["4095", "4096", "-1", "18446744073709551616", ""] {
+        fs::create_dir_all(current.join(format!("{tree}.{bytes}"))).unwrap();
+    }
+    fs::write(root.join("file"), b"").unwrap();
+    fs::write(current.join("file"), b"").unwrap();
+    for path in [&root, &current] {
+        fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap();
+    }
+    let world = World::at(folder, 1 << 20);
+    assert_eq!(world.one_file(b"here"), tree);
+    let layer = world.layers.get(tree).unwrap();
+    assert_eq!(fs::read(layer.path().join("a")).unwrap(), b"here");
+    world.has(1);
+    assert_eq!((names(&root).unwrap(), layer.path().parent()), (vec![current.clone()], Some(&*current)));
+    // Others might have written what lies in a folder that they may write to.
+    let path = layer.path().to_owned();
+    fs::set_permissions(&root, Permissions::from_mode(0o770)).unwrap();
+    let world = world.again(1 << 20);
+    assert!(!path.exists());
+    assert_eq!(fs::metadata(&root).unwrap().mode() & 0o777, 0o700);
+    world.has(0);
+}
+
+#[test]
+fn layers_of_a_node_that_keeps_nothing_end_with_it() {
+    let world = world(1 << 20);
+    let root = world.folder.path().join("temporary");
+    fs::create_dir_all(root.join("before")).unwrap();
+    let layers = Layers::temporary(&root, world.store.clone(), 1 << 20).unwrap();
+    assert!(!root.join("before").exists());
+    let layer = layers.get(world.one_file(b"x")).unwrap();
+    assert!(layer.path().starts_with(&root));
     drop(layers);
+    assert!(!root.exists());
 }
