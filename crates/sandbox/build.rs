@@ -17,11 +17,14 @@ const FLAGS: [&str; 9] = [
     "-fvisibility=hidden",
     "-Wl,-z,relro,-z,now",
 ];
+/// For what is tested: behaviour that is undefined ends the process, without a library for it.
+const CHECKED: [&str; 2] = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
 const CORE: [&str; 5] = ["orders.c", "confine.c", "line.c", "pages.c", "turns.c"];
 /// What Python's values are written and mapped with.
-const PYTHON: [&str; 20] = [
+const PYTHON: [&str; 21] = [
     "arenas.c",
     "blocks.c",
+    "brief.c",
     "glance.c",
     "segment.c",
     "small.c",
@@ -61,7 +64,14 @@ fn main() {
 fn link(sources: &[PathBuf], library: &str) {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join(library);
     let mut command = cc::Build::new().no_default_flags(true).get_compiler().to_command();
-    command.args(FLAGS).arg("-o").arg(&out).args(sources).arg("-ldl");
+    let is_checked = std::env::var_os("PROFILE").is_some_and(|profile| profile == "debug");
+    command
+        .args(FLAGS)
+        .args(CHECKED.iter().filter(|_| is_checked))
+        .arg("-o")
+        .arg(&out)
+        .args(sources)
+        .arg("-ldl");
     let status = command.status();
     assert!(
         status.as_ref().is_ok_and(std::process::ExitStatus::success),

@@ -144,6 +144,14 @@ EXPORTED int heap_is_plain(Object *value, size_t most);
 
 /* For Python: a tuple of a copy that is what pickle would make of it, if it is plain in the same way, or None. */
 EXPORTED Object *heap_plain_copy(Object *value);
+/* The copy, or NULL. */
+Object *heap_plain_copied(Object *value);
+
+/* A pickle that is no longer is made at once, whatever else could be done with the value. */
+#define BRIEF_MAX 1024
+/* For Python: of what is plain and as short as that a copy, and its pickle if it is no container; None for all else. Nothing is made in the
+ * segment from then on. */
+Object *heap_brief(Object *value);
 
 /* For Python: whether only the value that is the only item of a list refers to what it is made of, and that may be given away (owned.c). A
  * tuple of a number (0: not all of it may be, 1: others refer to some of it, 2: nobody does) and a list of what is still to be looked at: types

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #define BUFFER_SIMPLE 0
 #define BUFFER_ALIGN 64
@@ -325,11 +326,28 @@ void heap_elsewhere(uint64_t halves[2])
     memcpy(halves, writer.elsewhere, sizeof writer.elsewhere);
 }
 
+static Object *brief(Object *self, Object *value)
+{
+    (void)self;
+    return heap_brief(value);
+}
+
+/* The most bytes of memory that this process has had. */
+static Object *peak(Object *self, Object *nothing)
+{
+    struct rusage used;
+    (void)self, (void)nothing;
+    return PyLong_FromUnsignedLongLong(getrusage(RUSAGE_SELF, &used) < 0 ? UINT64_MAX : (uint64_t)used.ru_maxrss * 1024);
+}
+
+/* Calls that are made each time are functions of Python's: ctypes takes some microseconds for one after a while of something else. */
 static struct method methods[] = {
     {"copy", copy, CALL_ONE, NULL},
     {"persist", persist, CALL_ONE, NULL},
     {"buffer", buffer, CALL_ONE, NULL},
     {"load", load, CALL_ONE, NULL},
+    {"brief", brief, CALL_ONE, NULL},
+    {"peak", peak, CALL_NONE, NULL},
 };
 #define METHODS (sizeof methods / sizeof *methods)
 

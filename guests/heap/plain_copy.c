@@ -128,7 +128,7 @@ static Object *copied(struct copying *copying, Object *value, int depth)
                                    : dict_copied(copying, value, depth);
 }
 
-Object *heap_plain_copy(Object *value)
+Object *heap_plain_copied(Object *value)
 {
     struct copying copying = {ITEMS_MAX, 0, {{NULL, NULL}}};
     /* A collection might run somebody's code. */
@@ -138,6 +138,12 @@ Object *heap_plain_copy(Object *value)
         PyGC_Enable();
     if (PyErr_Occurred())
         PyErr_Clear();
+    return copy;
+}
+
+Object *heap_plain_copy(Object *value)
+{
+    Object *copy = heap_plain_copied(value);
     Object *told = copy ? PyTuple_New(1) : NULL;
     if (told)
         PyTuple_SetItem(told, 0, copy);

@@ -35,6 +35,7 @@ struct type {
 #define TYPE_MANAGED_DICT (1ul << 4)
 #define TYPE_HEAP (1ul << 9)
 #define TYPE_GC (1ul << 14)
+#define CALL_NONE 0x0004
 #define CALL_ONE 0x0008
 
 struct method {
@@ -82,7 +83,7 @@ struct buffer {
 
 extern Type PyType_Type, PyBool_Type, PyLong_Type, PyFloat_Type, PyComplex_Type, PyUnicode_Type, PyBytes_Type, PyByteArray_Type,
     PyList_Type, PyTuple_Type, PyDict_Type, PySet_Type, PyFrozenSet_Type, PyBaseObject_Type, PyFunction_Type, PyCFunction_Type;
-extern Object _Py_NoneStruct;
+extern Object _Py_NoneStruct, _Py_TrueStruct;
 extern Object *PyExc_ValueError, *PyExc_MemoryError;
 
 void Py_IncRef(Object *);
@@ -106,7 +107,10 @@ Object *PyTuple_New(ssize_t);
 ssize_t PyTuple_Size(Object *);
 Object *PyTuple_GetItem(Object *, ssize_t);
 ssize_t PyUnicode_GetLength(Object *);
+const char *PyUnicode_AsUTF8AndSize(Object *, ssize_t *);
 ssize_t PyBytes_Size(Object *);
+Object *PyBytes_FromStringAndSize(const char *, ssize_t);
+double PyFloat_AsDouble(Object *);
 long long PyLong_AsLongLongAndOverflow(Object *, int *);
 int PyTuple_SetItem(Object *, ssize_t, Object *);
 Object *PyLong_FromUnsignedLongLong(unsigned long long);

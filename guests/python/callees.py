@@ -34,7 +34,8 @@ class Callees(CallsWithin):  # noqa: F821 - of within.py
         self.kept, self.kept_bytes, self.kept_max = None, 0, 0
         # What the node is to be told before anything is asked of it.
         self.untold = None
-        self.changed = threading.Condition(threading.Lock())
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
         self.turn = OUTSIDE
         self.last = 0
         # What came of each call that is waited for; None until something did.
@@ -67,7 +68,8 @@ class Callees(CallsWithin):  # noqa: F821 - of within.py
 
     def end(self):
         """The call that runs is over, and with it those that it made."""
-        with self.changed:
+        # A condition is Python code, of which as little runs with each call as can be.
+        with self.lock:
             turn, untold, self.turn = self.turn, self.untold, OUTSIDE
             self.request_head, self.identity, self.untold = None, None, None
             # Mostly there is nobody.

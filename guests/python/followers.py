@@ -61,7 +61,7 @@ class IsFollowed:
         """Whether less is taken of what the instance may have than that another step may begin."""
         most = memory_bytes // TAKEN_SHARE
         # Mostly it never had as much, which is quickly known.
-        return 0 <= self.core.template_memory_peak() < most >> 10 or own_memory_bytes() < most  # noqa: F821 - of heap.py
+        return (self.heap and self.heap.peak() < most) or own_memory_bytes() < most  # noqa: F821 - of heap.py
 
     def may_be_long(self, follower):
         """Whether the result of the call that begins is for a step here: then it is copied, and may be longer before it is mapped."""

@@ -178,7 +178,7 @@ class Heap:
         core.heap_value.argtypes = [ctypes.c_char_p, ctypes.py_object]  # noqa: F821
         core.heap_registered.argtypes, core.heap_registered.restype = [ctypes.py_object], None  # noqa: F821
         core.heap_registered(copyreg.dispatch_table)
-        self.copy, persist, self.buffer, load = core.heap_functions()
+        self.copy, persist, self.buffer, load, self.told_brief, self.peak = core.heap_functions()
         self.pickler = type("HeapPickler", (pickle.Pickler,), {"persistent_id": persist})
         self.unpickler = type("HeapUnpickler", (pickle.Unpickler,), {"persistent_load": load})
 
@@ -256,6 +256,16 @@ class Heap:
             self.numpy, self.arrays = numpy, arrays_of(numpy)
         if self.arrays:
             self.core.heap_adopt_arrays(*self.arrays)
+
+    def brief(self, value):
+        """The pickle of what is plain and short, which takes less time than to think of anything else; None for what is not."""
+        if (told := self.told_brief(value)) is None:
+            return None
+        self.has_result = self.has_result or self.is_open
+        copy, pickled = told
+        # As in `write`.
+        self.copied = (copy,) if self.is_followed else None
+        return self.sent(pickle.dumps(copy, 5) if pickled is None else pickled)
 
     def write(self, box):
         """How many bytes of the segment are the only item of the box; None if it is not to be mapped, or its pickle if
@@ -529,9 +539,13 @@ class HandsOver:
         """A result, the only item of the box, that others map. What is better sent is None, or pickled already; what is given
         to the step that follows is `GIVEN`. The arguments are those of the call: positional and named ones, and what they have of other
         steps."""
+        heap = self.heap
+        if heap and self.is_told_at_once() and (told := heap.brief(box[0])) is not None:
+            self.heir = None
+            return told
         if self.give(box, arguments):
             return GIVEN
-        length = self.heap.write(box) if self.heap else None
+        length = heap.write(box) if heap else None
         # It has been closed before if the function, or what pickles its objects, has forked.
         if not isinstance(length, int):
             return length

@@ -18,6 +18,7 @@ import gc
 import hashlib
 import io
 import json
+import math
 import os
 import random
 import signal
@@ -46,6 +47,8 @@ sys.modules["sinew"] = types.SimpleNamespace(**{one.__name__: one for one in OFF
 SEGMENT_BYTES = 1 << 30
 # A batch of transfers has its own processes, and the same addresses as any other.
 PLAN, BATCH = 0x200000000000, 100
+# As in heap.h.
+BRIEF_MAX = 1024
 # All is to be mapped here.
 MAPPED_BYTES_MIN = 0
 WRONG_MAX = 20
@@ -132,15 +135,20 @@ class Worker:
 
     def is_no_copy(self, value, seed):
         """Whether a copy of what is plain is another value than what pickle makes of it, or has a part of it."""
-        copied = self.heap.core.heap_plain_copy(value)
-        if copied is None:
-            return ""
-        self.copies += 1
-        before = described(value)
-        if why := difference(described(copied[0]), told(value)):
-            return f"copied, {why}"
-        mutate(copied[0], random.Random(seed + 9), collections.deque())
-        return "" if described(value) == before else "what was copied has changed with its copy"
+        copied, brief = self.heap.core.heap_plain_copy(value), self.heap.told_brief(value)
+        if brief is not None and (length := len(pickle.dumps(value, 5))) > BRIEF_MAX:  # noqa: F821
+            return f"a pickle of {length} bytes is taken for brief"
+        if (brief is None) != (copied is None or not self.heap.core.heap_is_plain(value, BRIEF_MAX)):
+            return "what is plain and short is not brief, or something else is"
+        for made in filter(None, (copied, brief)):
+            self.copies += 1
+            before = described(value)
+            if why := difference(described(made[0]), told(value)):
+                return f"copied, {why}"
+            mutate(made[0], random.Random(seed + 9), collections.deque())
+            if described(value) != before:
+                return "what was copied has changed with its copy"
+        return ""
 
     def takes(self, seed, base, descriptors):
         chosen = random.Random(seed + 2)
@@ -650,6 +658,34 @@ def segment():
     return descriptor
 
 
+def briefs():
+    """Numbers, texts and bytes at the bounds of how they are pickled."""
+    ends = [1 << power for power in range(65)]
+    yield from (None, True, False, "", b"", "\0", "é" * 100, "\U0001f600" * 200, "\ud800", "a" * 300)
+    yield from (sign * end + near for end in ends for sign in (1, -1) for near in (-1, 0, 1))
+    yield from (0.0, -0.0, 1.5, math.inf, -math.inf, math.nan, 5e-324)
+    for length in (1, 255, 256, 900, 1000, 1024, 5000):
+        yield from ("x" * (length // 4), "é" * (length // 4), bytes(length))
+
+
+def tells(library):
+    """What is no container is pickled as it is by pickle itself; what is too long is left to that."""
+    heap, count = heap_of(ctypes.PyDLL(library)), 0
+    for value in briefs():
+        brief = heap.told_brief(value)
+        is_long = value == "\ud800" or type(value) is int and not -(1 << 63) <= value < 1 << 63
+        assert is_long or len(pickle.dumps(value, 5)) > 250 or brief is not None, value  # noqa: F821
+        if brief is not None and brief[1] is not None:
+            assert brief[0] is value and brief[1] == pickle.dumps(value, 5), (value, brief)  # noqa: F821
+            count += 1
+    assert count > 380, count
+    for value in ([1], (), {"a": [None]}, [[1, "é"]] * 2):
+        copy, pickled = heap.told_brief(value)
+        assert copy == value and pickled is None and (copy is not value or value == ()), value
+    for value in (heap, bytearray(b"x"), {1}, 1j, type("Number", (int,), {})(1), [0] * 2000):
+        assert heap.told_brief(value) is None, value
+
+
 class Transfers:
     """Transfers by their numbers, what came of them, and the processes of the batch that is under way."""
 
@@ -723,7 +759,7 @@ def main():
     # As in a template, from which all that map each other's values are forked.
     adopt_libraries(ctypes.PyDLL(library))  # noqa: F821
     print(f"{count} transfers from seed {first}, Python {sys.version.split()[0]}, {heap_library_cases.versions()}", flush=True)
-    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, watches_few, foresees, foresees_within_bounds, collides, forks, learns, empties, lends, *KEPT_CHECKS, *MODEL_CHECKS)])
+    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, watches_few, foresees, foresees_within_bounds, collides, forks, learns, empties, lends, tells, *KEPT_CHECKS, *MODEL_CHECKS)])
     # What was imported is the same in all of them, and is not gone through each time that they collect.
     gc.collect()
     gc.freeze()

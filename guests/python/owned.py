@@ -20,8 +20,6 @@ COLLECTED_MAX = 100_000
 HEAP_TYPE = 1 << 9
 # Of the memory that an instance may have, what is to be left over when a step begins in it of which it is known what it needs.
 SPARE_SHARE = 8
-# What is plain, and no longer than this as a pickle, is copied in less time than it is looked at.
-COPIED_MAX = 1024
 # How an instance is pickled, made, ended, and looked at by who pickles it.
 TELLING = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__new__", "__del__",
            "__getattribute__", "__getattr__", "__setattr__", "__class__")  # fmt: skip
@@ -306,12 +304,14 @@ class GivesAway:
         may = follower is not None and follower.needs_bytes and self.heap is not None and base != 0
         self.heir, self.is_recalled_heir = follower if may else None, False
 
+    def is_told_at_once(self):
+        """Whether what is plain and short is copied, and not given away: who follows for that may be anybody."""
+        return self.heir is None or self.heir.is_brief
+
     def give(self, box, arguments):
         """Gives the only item of a list to the step that follows; whether it could be. What its maker was given ends, if need be."""
         heir, self.heir = self.heir, None
         if heir is None:
-            return False
-        if heir.is_brief and self.core.heap_is_plain(box[0], COPIED_MAX):
             return False
         kind = kind_of(box[0])  # noqa: F821 - of heap.py
         # What is nowhere by its name is not to be kept for this.
@@ -341,7 +341,7 @@ class GivesAway:
         """Whether there is memory for the step that follows besides what is taken: it is known what that needed by itself."""
         left = heir.memory_bytes - heir.memory_bytes // SPARE_SHARE - heir.needs_bytes
         # Mostly calls have not taken as much, which is quickly known.
-        if 0 <= self.core.template_memory_peak() < left >> 10:
+        if self.heap.peak() < left:
             return True
         made = self.heap.bytes_left() if self.heap.is_open else 0
         return self.heap.own_bytes() + made < left

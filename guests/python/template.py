@@ -110,7 +110,6 @@ def load_core(fd):
     core.template_confine.restype = None
     core.template_forked.restype = None
     core.line_close.restype = None
-    core.template_memory_peak.restype = ctypes.c_long
     core.turns_begin.argtypes = [ctypes.c_uint32]
     core.blocks_keep.argtypes = [ctypes.c_size_t]
     core.blocks_offer.restype = ctypes.c_size_t

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #define HUGE_BYTES ((uintptr_t)2 << 20)
@@ -28,12 +27,6 @@
 struct range {
     uintptr_t start, end;
 };
-
-/* The most memory that this process has had, in KiB. */
-long template_memory_peak(void) {
-    struct rusage used;
-    return getrusage(RUSAGE_SELF, &used) < 0 ? -1 : used.ru_maxrss;
-}
 
 /* Ranges of private memory that is no file's, from the list of mappings. They
  * are noted before anything is changed: neighbours may become one. */

@@ -100,8 +100,6 @@ EXPORTED int template_shares(void);
  * are, 0 if there is nothing that fills one, or a negative errno. What cannot be
  * put together stays as it is. */
 EXPORTED long template_use_huge_pages(void);
-/* The most memory that this process has had, in KiB; less than nothing if it is not known. */
-EXPORTED long template_memory_peak(void);
 
 /* Waits for an order that can be carried out. 1: fork now, for children will
  * be born in the right namespace. 0: the node has gone. Orders that cannot be
