@@ -157,5 +157,5 @@ Object *heap_brief(Object *value)
         return pair(value, told);
     }
     Object *copy = heap_plain_copied(value);
-    return copy ? pair(copy, none()) : none();
+    return pair(copy ? copy : none(), none());
 }

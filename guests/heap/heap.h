@@ -150,7 +150,7 @@ Object *heap_plain_copied(Object *value);
 /* A pickle that is no longer is made at once, whatever else could be done with the value. */
 #define BRIEF_MAX 1024
 /* For Python: of what is plain and as short as that a copy, and its pickle if it is no container; None for all else. Nothing is made in the
- * segment from then on. */
+ * segment from then on. A copy that is None is none, unless there is a pickle. */
 Object *heap_brief(Object *value);
 
 /* For Python: whether only the value that is the only item of a list refers to what it is made of, and that may be given away (owned.c). A

@@ -263,9 +263,11 @@ class Heap:
             return None
         self.has_result = self.has_result or self.is_open
         copy, pickled = told
+        # What has many lists that others have as well is not copied.
+        is_copied = copy is not None or pickled is not None
         # As in `write`.
-        self.copied = (copy,) if self.is_followed else None
-        return self.sent(pickle.dumps(copy, 5) if pickled is None else pickled)
+        self.copied = (copy,) if self.is_followed and is_copied else None
+        return self.sent(pickle.dumps(copy if is_copied else value, 5) if pickled is None else pickled)
 
     def write(self, box):
         """How many bytes of the segment are the only item of the box; None if it is not to be mapped, or its pickle if

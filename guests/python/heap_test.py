@@ -138,8 +138,12 @@ class Worker:
         copied, brief = self.heap.core.heap_plain_copy(value), self.heap.told_brief(value)
         if brief is not None and (length := len(pickle.dumps(value, 5))) > BRIEF_MAX:  # noqa: F821
             return f"a pickle of {length} bytes is taken for brief"
-        if (brief is None) != (copied is None or not self.heap.core.heap_is_plain(value, BRIEF_MAX)):
+        if (brief is not None) != bool(self.heap.core.heap_is_plain(value, BRIEF_MAX)):
             return "what is plain and short is not brief, or something else is"
+        # Without a pickle None is no copy.
+        brief = None if brief == (None, None) else brief
+        if brief is None and copied is not None and self.heap.core.heap_is_plain(value, BRIEF_MAX):
+            return "what can be copied was not"
         for made in filter(None, (copied, brief)):
             self.copies += 1
             before = described(value)
@@ -682,6 +686,16 @@ def tells(library):
     for value in ([1], (), {"a": [None]}, [[1, "é"]] * 2):
         copy, pickled = heap.told_brief(value)
         assert copy == value and pickled is None and (copy is not value or value == ()), value
+    # What cannot be copied is pickled as it is.
+    shared = [[] for _ in range(70)]
+    assert heap.told_brief(list(shared)) == (None, None)
+    heap.is_followed = True
+    assert pickle.loads(heap.brief(list(shared))) == shared and heap.copied is None  # noqa: F821
+    assert pickle.loads(heap.brief(shared[:9])) == shared[:9] and heap.copied[0][0] is not shared[0]  # noqa: F821
+    assert heap.brief(None) == pickle.dumps(None, 5) and heap.copied == (None,)  # noqa: F821
+    heap.is_followed = False
+    assert heap.brief(7) == pickle.dumps(7, 5) and heap.copied is None and heap.small_results == 4  # noqa: F821
+    assert heap.brief([0] * 2000) is None and heap.small_results == 4
     for value in (heap, bytearray(b"x"), {1}, 1j, type("Number", (int,), {})(1), [0] * 2000):
         assert heap.told_brief(value) is None, value
 

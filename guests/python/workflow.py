@@ -18,8 +18,6 @@ STEP_FRAME = b"\x02\0\0\0{}"
 VALUE_HEAD, ALIGN = 17, 64
 # What stands for a value that was given away.
 GIVEN = 3
-# Of arguments: a pickle behind the places of the steps among the positional ones, of which and up to which there are no more.
-PLACED, PLACES_MAX = 4, 255
 # A result that is longer is put into memory that is shared.
 SHARED_BYTES_MIN = 256 << 10
 # What an order is, and the longest arguments that it has: a call of a function is not much longer.
@@ -453,31 +451,7 @@ def written_arguments(arguments, needs, sent, run, name):
         return place_of(isolated.step)
 
     table = {**copyreg.dispatch_table, Step: place_of, Isolated: isolated_place_of}
-    positional, named = arguments
-    positional, placed = list(positional), []
-    # A pickle that calls nothing is read in half the time. What is of an earlier run is told of by who pickles it.
-    for at, argument in enumerate(positional[:PLACES_MAX]):
-        step = argument.step if type(argument) is Isolated else argument
-        if type(step) is Step and step._run is run and len(needs) < PLACES_MAX:
-            _, (place,) = table[type(argument)](argument)
-            placed += at, place
-            positional[at] = None
-    head = bytes((PLACED, len(placed) // 2, *placed)) if placed else b""
-    return head + written((tuple(positional), named), f"an argument of {name}", table)
-
-
-def read_arguments(body):
-    """Positional and named ones. Without any a step is given the results themselves."""
-    if not body:
-        return [*map(result_at, range(len(_results)))], {}
-    if body[0] != PLACED:
-        return read_value(body)
-    end = 2 + 2 * body[1]
-    positional, named = pickle.loads(memoryview(body)[end:])
-    positional = list(positional)
-    for at in range(2, end, 2):
-        positional[body[at]] = result_at(body[at + 1])
-    return positional, named
+    return written(arguments, f"an argument of {name}", table)
 
 
 def read_value(body):
@@ -528,8 +502,9 @@ def step_applied(function, name):
         _results, _values = results, {}
         marks = [time.monotonic_ns()]
         try:
-            # Nothing else has them, for they may be what is returned.
-            given = [*read_arguments(arguments), _values]
+            # Without arguments it is given the results themselves.
+            # Positional and named ones; nothing else has them, for they may be what is returned.
+            given = [*(read_value(arguments) if arguments else ([*map(result_at, range(len(results)))], {})), _values]
             marks.append(time.monotonic_ns())
             # Nobody else is to have it: then nothing needs to be left of it here.
             box = [body(*given[0], **given[1])]

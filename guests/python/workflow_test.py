@@ -33,15 +33,6 @@ def point(x):
 async def later(x):
     return x * 2
 
-@function
-def listed(*values, last=None):
-    return [*values, last]
-
-def spread(event):
-    some = [add(number) for number in range(300)]
-    listed(*some[:5], 7)
-    listed(*some, some[:2], last=some[299])
-
 @workflow
 def handler(event):
     first = add(1, other=2)
@@ -262,19 +253,6 @@ class Workflows(Case):
         result = function.apply(ID, b"", arguments, FRAME + pickle.dumps(20, 5))
         self.assertEqual(pickle.loads(result[len(FRAME) :]), 40)
         self.assertEqual(function.module._results, (), "nothing of a request stays")
-
-    def test_steps_are_arguments_by_themselves_and_in_others_however_many(self):
-        node = Node()
-        self.workflow("spread", node)("{}")
-        for _, needs, arguments in node.steps[300:]:
-            function = self.function(SOURCE, {"part": "step", "handler": "main.listed"})
-            results = [FRAME + pickle.dumps([number], 5) for number in needs]
-            given = pickle.loads(function.apply(ID, b"", arguments, *results)[len(FRAME) :])
-            some = [[number] for number in range(300)]
-            self.assertEqual(given, [*some[:5], 7, None] if len(needs) == 5 else [*some, some[:2], some[299]])
-            # Read without a call for each.
-            self.assertEqual(arguments[:2], bytes([4, min(len(needs), 255)]))
-            self.assertEqual(b"result_at" in arguments, len(needs) > 255)
 
     def test_what_is_long_is_shared_and_what_lies_in_buffers_is_not_copied(self):
         source = """

@@ -11,10 +11,11 @@
 //! (`docs/decisions/0113-layers-outlive-the-node.md`). On the disk:
 //!
 //! ```text
-//! ROOT/1-BOOT/tree-HASH-SIZE.BYTES/…    a layer, with the bytes of its files
-//!            /new-7/…                   one that is being written
-//!            /old-9/…                   one that is being removed
+//! ROOT/1-BOOT/new-7/…                               a layer that is being written
+//!            /tree-HASH-SIZE.BYTES.LISTING.7/…      one that is whole: what it has (`written::Listing`)
 //! ```
+//!
+//! Numbers are there once, so that what is removed is never in the way of what is made.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -34,7 +35,7 @@ mod leaving;
 mod written;
 
 use leaving::Leaving;
-use written::{Writer, is_whole, unwritable};
+use written::{Listing, Writer, is_whole, unwritable};
 
 /// Layers that were written out otherwise than these are not used.
 const FORMAT: u32 = 1;
@@ -57,12 +58,12 @@ pub struct Layers {
 #[derive(Debug, Default)]
 struct State {
     ready: HashMap<Handle, Ready>,
-    /// What an earlier node has left, and nobody has asked for yet.
-    found: HashMap<Handle, Layer>,
+    /// What an earlier node has left, and nobody has asked for yet, with its number.
+    found: HashMap<Handle, (u64, Layer)>,
     making: HashSet<Handle>,
     /// Of those that are ready, and those that were found.
     bytes: u64,
-    /// How often one was asked for or put aside. Names have it too, and none is there twice.
+    /// How often one was asked for. Names have it too, and none is there twice.
     uses: u64,
 }
 
@@ -76,7 +77,7 @@ struct Ready {
 #[derive(Debug)]
 pub struct Layer {
     path: PathBuf,
-    bytes: u64,
+    listing: Listing,
 }
 
 impl Layer {
@@ -87,7 +88,7 @@ impl Layer {
 
     /// Bytes of its files.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.listing.bytes
     }
 }
 
@@ -111,8 +112,10 @@ impl Layers {
         away.retain(|path| *path != current);
         make_own(&current)?;
         let mut state = State::default();
-        let mut others = names(&current)?;
-        others.retain(|path| !state.finds(path));
+        // Functions whose files nobody has any more were deleted.
+        let is_kept = |tree| store.is_here(tree).unwrap_or_default();
+        away.extend(names(&current)?.into_iter().filter(|path| !state.finds(path, is_kept)));
+        away.extend(state.take_unused(bytes_max));
         let layers = Self {
             root: current,
             store,
@@ -122,11 +125,6 @@ impl Layers {
             leaving: Leaving::default(),
             temporary: None,
         };
-        {
-            let mut state = layers.state.lock();
-            away.extend(others.iter().filter_map(|path| layers.put_aside(path, &mut state)));
-            away.extend(layers.put_aside_unused(&mut state));
-        }
         layers.leaving.add(away);
         Ok(layers)
     }
@@ -168,17 +166,18 @@ impl Layers {
             }
             self.changed.wait(&mut state);
         };
-        let found = state.found.remove(&tree).inspect(|layer| state.bytes -= layer.bytes);
+        let found = state.found.remove(&tree).map(|(_, layer)| layer);
+        state.bytes -= found.as_ref().map_or(0, Layer::bytes);
         drop(state);
         let made = self.found_or_made(tree, found, number);
         let mut state = self.state.lock();
         state.making.remove(&tree);
         self.changed.notify_all();
         let layer = Arc::new(made?);
-        state.bytes += layer.bytes;
+        state.bytes += layer.bytes();
         let ready = Ready { layer: Arc::clone(&layer), last_use: state.uses };
         state.ready.insert(tree, ready);
-        let away = self.put_aside_unused(&mut state);
+        let away = state.take_unused(self.bytes_max);
         drop(state);
         self.leaving.add(away);
         Ok(layer)
@@ -186,32 +185,18 @@ impl Layers {
 
     fn found_or_made(&self, tree: Handle, found: Option<Layer>, number: u64) -> Result<Layer, Fault> {
         if let Some(found) = found {
-            if is_whole(&found.path, found.bytes) {
+            if is_whole(&found.path, found.listing) {
                 return Ok(found);
             }
-            let away = self.put_aside(&found.path, &mut self.state.lock());
-            self.leaving.add(away.into_iter().collect());
+            self.leaving.add(vec![found.path]);
         }
         let new = self.root.join(format!("new-{number}"));
-        let made = Writer::new(&self.store).write(tree, &new).and_then(|bytes| {
-            let path = self.root.join(format!("{tree}.{bytes}"));
+        let made = Writer::new(&self.store, &new).write(tree).and_then(|listing| {
+            let path = self.root.join(format!("{tree}.{}.{:032x}.{number}", listing.bytes, listing.sum));
             fs::rename(&new, &path).map_err(|error| unwritable(&path, &error))?;
-            Ok(Layer { path, bytes })
+            Ok(Layer { path, listing })
         });
         made.inspect_err(|_| self.leaving.add(vec![new]))
-    }
-
-    /// Takes layers away that nobody uses, as many as there are too many: where they are now.
-    fn put_aside_unused(&self, state: &mut State) -> Vec<PathBuf> {
-        let unused = state.take_unused(self.bytes_max);
-        // Out of the way under the lock: the same layer may be made again at once.
-        unused.iter().filter_map(|path| self.put_aside(path, state)).collect()
-    }
-
-    /// Where it is then, if that worked: what stays where it was is not removed, for it may be made again.
-    fn put_aside(&self, path: &Path, state: &mut State) -> Option<PathBuf> {
-        let aside = self.root.join(format!("old-{}", state.number()));
-        fs::rename(path, &aside).ok().map(|()| aside)
     }
 }
 
@@ -237,21 +222,19 @@ impl State {
         self.uses
     }
 
-    /// Whether an earlier node has left a layer there. What has a number instead was not finished, and is
-    /// not called so again.
-    fn finds(&mut self, path: &Path) -> bool {
+    /// Whether an earlier node has left a layer there. What was not finished is none; its number is not given again either.
+    fn finds(&mut self, path: &Path, is_kept: impl Fn(Handle) -> bool) -> bool {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if let Some(number) = name.strip_prefix("new-").or_else(|| name.strip_prefix("old-")) {
-            self.uses = self.uses.max(number.parse().unwrap_or_default()).min(u64::MAX / 2);
-        }
-        let layer =
-            name.split_once('.').and_then(|(tree, bytes)| Some((tree.parse().ok()?, bytes.parse().ok()?)));
-        let Some((tree, bytes)) = layer.filter(|(tree, _)| !self.found.contains_key(tree)) else {
+        let number =
+            name.rsplit(['.', '-']).next().and_then(|number| number.parse().ok()).unwrap_or_default();
+        self.uses = self.uses.max(number).min(u64::MAX / 2);
+        let Some((tree, listing)) = layer_of(name) else { return false };
+        let Some(all) = self.bytes.checked_add(listing.bytes) else { return false };
+        if self.found.contains_key(&tree) || !is_kept(tree) {
             return false;
-        };
-        let Some(all) = self.bytes.checked_add(bytes) else { return false };
+        }
         self.bytes = all;
-        self.found.insert(tree, Layer { path: path.to_owned(), bytes });
+        self.found.insert(tree, (number, Layer { path: path.to_owned(), listing }));
         true
     }
 
@@ -260,20 +243,30 @@ impl State {
         let mut taken = Vec::new();
         while self.bytes > bytes_max {
             let Some(layer) = self.take_oldest() else { break };
-            self.bytes -= layer.bytes;
+            self.bytes -= layer.bytes();
             taken.push(layer.path.clone());
         }
         taken
     }
 
     fn take_oldest(&mut self) -> Option<Arc<Layer>> {
-        if let Some(tree) = self.found.keys().next().copied() {
-            return self.found.remove(&tree).map(Arc::new);
+        // Those first of which nobody knows when they were used, as they were made.
+        let first = self.found.iter().min_by_key(|(_, (number, _))| *number).map(|(tree, _)| *tree);
+        if let Some((_, layer)) = first.and_then(|tree| self.found.remove(&tree)) {
+            return Some(Arc::new(layer));
         }
         let unused = self.ready.iter().filter(|(_, ready)| Arc::strong_count(&ready.layer) == 1);
         let oldest = unused.min_by_key(|(_, ready)| ready.last_use).map(|(tree, _)| *tree)?;
         self.ready.remove(&oldest).map(|ready| ready.layer)
     }
+}
+
+/// What the name of a whole layer says.
+fn layer_of(name: &str) -> Option<(Handle, Listing)> {
+    let mut parts = name.split('.');
+    let (tree, bytes, sum, _) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let listing = Listing { bytes: bytes.parse().ok()?, sum: u128::from_str_radix(sum, 16).ok()? };
+    Some((tree.parse().ok()?, listing)).filter(|_| parts.next().is_none())
 }
 
 /// Makes a directory that is this process's own alone, if it is not there. Containers see what is mounted for

@@ -4,6 +4,7 @@
 //! One with ten thousand files takes seconds. Nobody's request waits for that, and neither does the node's end:
 //! what is left then is removed when the node starts again.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,9 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use parking_lot::Mutex;
+
+/// Of so many that wait, whoever adds one more removes one: what is on the disk has a bound.
+const WAITING_MAX: usize = 32;
 
 /// What is to be removed, and the thread that does it, which is there for as long as something is.
 #[derive(Debug, Default)]
@@ -20,7 +24,7 @@ pub(super) struct Leaving {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    paths: Vec<PathBuf>,
+    paths: VecDeque<PathBuf>,
     thread: Option<JoinHandle<()>>,
     is_removing: bool,
     is_over: bool,
@@ -32,13 +36,20 @@ impl Leaving {
     pub(super) fn add(&self, paths: Vec<PathBuf>) {
         let mut waiting = self.shared.lock();
         waiting.paths.extend(paths);
+        while waiting.paths.len() > WAITING_MAX
+            && let Some(path) = waiting.paths.pop_front()
+        {
+            drop(waiting);
+            remove(&path, &self.shared);
+            waiting = self.shared.lock();
+        }
         if waiting.is_removing || waiting.is_over || waiting.paths.is_empty() {
             return;
         }
         let shared = Arc::clone(&self.shared);
         let begun = Builder::new().name("layers".to_owned()).spawn(move || {
             while let Some(path) = next(&shared) {
-                _ = clear(&path, &shared);
+                remove(&path, &shared);
             }
         });
         // Without a thread they wait for the next ones, or for the node's next start.
@@ -60,9 +71,17 @@ impl Drop for Leaving {
 
 fn next(shared: &Mutex<Waiting>) -> Option<PathBuf> {
     let mut waiting = shared.lock();
-    let path = if waiting.is_over { None } else { waiting.paths.pop() };
+    let path = if waiting.is_over { None } else { waiting.paths.pop_front() };
     waiting.is_removing = path.is_some();
     path
+}
+
+/// As far as that works: what stays is removed when the node starts again.
+fn remove(path: &Path, shared: &Mutex<Waiting>) {
+    if clear(path, shared).is_err() {
+        // It goes by descriptors, and so removes also what has too long a path.
+        _ = fs::remove_dir_all(path);
+    }
 }
 
 /// Removes a directory with all that is in it, or a file; only some of it when all is over.

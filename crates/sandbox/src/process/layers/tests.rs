@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use objects::{FailureCode, TreeBuilder};
 
-use super::written::{BYTES_MAX, DEPTH_MAX, NAME_LEN_MAX};
+use super::written::{BYTES_MAX, DEPTH_MAX, NAME_LEN_MAX, PATH_LEN_MAX};
 use super::*;
 
 struct World {
@@ -29,16 +29,26 @@ fn world(bytes_max: u64) -> World {
 
 impl World {
     fn at(folder: tempfile::TempDir, bytes_max: u64) -> Self {
-        let store = new_store();
+        Self::with(folder, new_store(), bytes_max)
+    }
+
+    fn with(folder: tempfile::TempDir, store: Arc<Store>, bytes_max: u64) -> Self {
         let layers = Layers::open(&folder.path().join("layers"), store.clone(), bytes_max).unwrap();
         Self { store, layers, folder }
     }
 
-    /// The node ends, and another one begins, whose store has nothing.
+    /// The node ends, and another one begins.
     fn again(self, bytes_max: u64) -> Self {
-        let Self { layers, folder, .. } = self;
+        let Self { layers, folder, store } = self;
         drop(layers);
-        Self::at(folder, bytes_max)
+        Self::with(folder, store, bytes_max)
+    }
+
+    /// Where a layer is that is there.
+    fn path(&self, tree: Handle) -> Option<PathBuf> {
+        let is_its =
+            |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(&tree.to_string());
+        names(&self.layers.root).unwrap().into_iter().find(is_its)
     }
 
     /// Waits until so many layers are there and nothing else is.
@@ -115,6 +125,12 @@ fn what_is_no_directory_is_refused_and_leaves_nothing() {
         let refused = world.layers.get(world.folder(names, children)).unwrap_err();
         assert_eq!(refused.code, FailureCode::BadProcedure, "{names:?}: {refused}");
     }
+    let mut deep = world.folder(b"", &[]);
+    let name = [b"d ".as_slice(), &[b'n'; NAME_LEN_MAX], b"\n"].concat();
+    for _ in 0..=PATH_LEN_MAX / NAME_LEN_MAX {
+        deep = world.folder(&name, &[deep]);
+    }
+    assert!(world.layers.get(deep).unwrap_err().detail.contains("a path"));
     let long = [b"f ".as_slice(), &[b'n'; NAME_LEN_MAX + 1], b"\n"].concat();
     assert!(world.layers.get(world.folder(&long, &[blob])).is_err());
     assert!(world.layers.get(blob).is_err(), "a blob");
@@ -153,15 +169,16 @@ fn unused_layers_make_room_and_used_ones_stay() {
     let world = world(2 * 4096);
     let trees: Vec<Handle> = (0..4).map(|number| world.one_file(&[number; 100])).collect();
     let held = world.layers.get(trees[0]).unwrap();
-    let path = |tree: Handle| world.layers.root.join(format!("{tree}.4096"));
     for tree in &trees[1..] {
         world.layers.get(*tree).unwrap();
     }
-    let there: Vec<bool> = trees.iter().map(|tree| path(*tree).exists()).collect();
+    world.has(2);
+    let there: Vec<bool> = trees.iter().map(|tree| world.path(*tree).is_some()).collect();
     assert_eq!(there, [true, false, false, true], "the held one, and the last");
     drop(held);
     world.layers.get(trees[1]).unwrap();
-    assert!(!path(trees[0]).exists());
+    world.has(2);
+    assert_eq!(world.path(trees[0]), None);
 }
 
 #[test]
@@ -188,18 +205,54 @@ fn layers_outlive_the_node() {
     let number = |path: &Path| fs::metadata(path).unwrap().ino();
     let file = made.path().join("inner/b");
     let written = number(&file);
-    // Nothing could be written out from the next one's store.
     let world = world.again(1 << 20);
     let found = world.layers.get(tree).unwrap();
     assert_eq!((found.path(), found.bytes(), number(&file)), (made.path(), made.bytes(), written));
     assert!(Arc::ptr_eq(&found, &world.layers.get(tree).unwrap()));
     world.layers.get(other).unwrap();
     world.has(2);
-    // What is found counts as well.
+    // What is found counts as well, and goes in the order in which it was made; before what somebody has asked for.
     drop(found);
     let world = world.again(made.bytes() + 4095);
     world.has(1);
-    drop(world.layers.get(tree).or_else(|_| world.layers.get(other)).unwrap());
+    assert_eq!((world.path(tree), world.path(other).is_some()), (None, true));
+    let third = world.one_file(b"third");
+    world.layers.get(third).unwrap();
+    let world = world.again(2 * 4096);
+    world.layers.get(other).unwrap();
+    world.layers.get(world.one_file(b"fourth")).unwrap();
+    world.has(2);
+    assert_eq!((world.path(third), world.path(other).is_some()), (None, true));
+}
+
+#[test]
+fn what_nobody_has_any_more_is_removed_at_the_start() {
+    let world = world(1 << 20);
+    let tree = world.one_file(b"deleted");
+    let path = world.layers.get(tree).unwrap().path().to_owned();
+    let World { layers, folder, .. } = world;
+    drop(layers);
+    let world = World::at(folder, 1 << 20);
+    world.has(0);
+    assert!(!path.exists());
+    assert_eq!(world.layers.get(tree).unwrap_err().code, FailureCode::MissingData);
+}
+
+#[test]
+fn a_removal_is_broken_off_and_gone_on_with() {
+    let world = world(1 << 20);
+    let root = world.layers.root.clone();
+    // One of more than there is place for is removed by whoever adds it.
+    for at in 0..40 {
+        fs::create_dir_all(root.join(format!("new-{at}/a/b"))).unwrap();
+        (0..50).for_each(|file| fs::write(root.join(format!("new-{at}/a/{file}")), b"").unwrap());
+    }
+    world.layers.leaving.add((0..40).map(|at| root.join(format!("new-{at}"))).collect());
+    let World { layers, folder, store } = world;
+    drop(layers);
+    let left = names(&root).unwrap().len();
+    assert!(left < 40 && left > 0, "{left}: the end waits for no removal");
+    World::with(folder, store, 1 << 20).has(0);
 }
 
 /// What is done to a layer.
@@ -215,10 +268,15 @@ fn a_layer_that_is_not_as_it_was_written_is_made_again() {
         file.set_modified(time).unwrap();
         file.set_permissions(Permissions::from_mode(0o444)).unwrap();
     };
-    let harms: [(&str, Harm<'_>); 8] = [
+    let harms: [(&str, Harm<'_>); 13] = [
         ("shorter", &|path| write(&path.join("a"), &[b'x'; 5000], then)),
         ("longer", &|path| write(&path.join("a"), &[b'x'; 7000], then)),
         ("written to", &|path| write(&path.join("a"), &[b'y'; 6000], then + Duration::from_secs(1))),
+        ("emptied", &|path| write(&path.join("d/b"), b"", then)),
+        ("renamed", &|path| fs::rename(path.join("d/b"), path.join("d/c")).unwrap()),
+        ("moved", &|path| fs::rename(path.join("d/b"), path.join("b")).unwrap()),
+        ("without what was empty", &|path| fs::remove_dir(path.join("e")).unwrap()),
+        ("a program", &|path| fs::set_permissions(path.join("d/b"), Permissions::from_mode(0o555)).unwrap()),
         ("removed", &|path| fs::remove_file(path.join("d/b")).unwrap()),
         ("one more", &|path| write(&path.join("d/c"), b"", then)),
         ("a link", &|path| {
@@ -232,17 +290,17 @@ fn a_layer_that_is_not_as_it_was_written_is_made_again() {
         let world = world(1 << 20);
         let files = |world: &World| {
             let inner = world.folder(b"f b\n", &[world.blob(b"b")]);
-            world.folder(b"f a\nd d\n", &[world.blob(&[b'x'; 6000]), inner])
+            let empty = world.folder(b"", &[]);
+            world.folder(b"f a\nd d\nd e\n", &[world.blob(&[b'x'; 6000]), inner, empty])
         };
         let tree = files(&world);
         let path = world.layers.get(tree).unwrap().path().to_owned();
         does(&path);
         let world = world.again(1 << 20);
-        assert_eq!(world.layers.get(tree).unwrap_err().code, FailureCode::MissingData, "{harm}");
-        assert_eq!(files(&world), tree);
         let layer = world.layers.get(tree).unwrap();
+        assert_ne!(layer.path(), path, "{harm}");
         assert_eq!(fs::read(layer.path().join("a")).unwrap(), [b'x'; 6000], "{harm}");
-        assert!(is_whole(layer.path(), layer.bytes()), "{harm}");
+        assert!(is_whole(layer.path(), layer.listing), "{harm}");
         world.has(1);
     }
 }
@@ -253,25 +311,28 @@ fn what_was_left_behind_is_not_believed() {
     let root = folder.path().join("layers");
     let boot = fs::read_to_string(BOOT_ID).unwrap();
     let current = root.join(format!("1-{}", boot.trim()));
-    let tree = world(1 << 20).one_file(b"here");
+    let before = world(1 << 20);
+    let (tree, store) = (before.one_file(b"here"), before.store.clone());
     // Of another start of the machine, of another version, in the way of what is made, forged.
     for other in ["1-00000000-0000-0000-0000-000000000000", "forged", "tree-0123-64"] {
-        fs::create_dir_all(root.join(other).join(format!("{tree}.4096"))).unwrap();
+        fs::create_dir_all(root.join(other).join(format!("{tree}.4096.00.1"))).unwrap();
     }
-    for other in ["new-1", "new-2", "new-3", "old-1", "old-2", "new-18446744073709551615", ".4096", "x.4096"]
+    for other in
+        ["new-1", "new-2", "new-3", "old-1", "old-2", "new-18446744073709551615", ".4096.0.1", "x.4096.0.1"]
     {
         fs::create_dir_all(current.join(other).join("full")).unwrap();
     }
-    for bytes in ["4095", "4096", "-1", "18446744073709551616", ""] {
-        fs::create_dir_all(current.join(format!("{tree}.{bytes}"))).unwrap();
+    for says in
+        ["4095.0.1", "4096.0.1", "4096.x.2", "-1.0.3", "18446744073709551616.0.4", "", "1.1", "1.1.1.1"]
+    {
+        fs::create_dir_all(current.join(format!("{tree}.{says}"))).unwrap();
     }
     fs::write(root.join("file"), b"").unwrap();
     fs::write(current.join("file"), b"").unwrap();
     for path in [&root, &current] {
         fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap();
     }
-    let world = World::at(folder, 1 << 20);
-    assert_eq!(world.one_file(b"here"), tree);
+    let world = World::with(folder, store, 1 << 20);
     let layer = world.layers.get(tree).unwrap();
     assert_eq!(fs::read(layer.path().join("a")).unwrap(), b"here");
     world.has(1);

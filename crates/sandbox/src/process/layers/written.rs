@@ -23,6 +23,8 @@ pub(super) const BYTES_MAX: u64 = 4 << 30;
 /// What a file takes on the disk, however small it is.
 const FILE_BYTES_MIN: u64 = 4096;
 pub(super) const NAME_LEN_MAX: usize = 255;
+/// Bytes of a path below a layer's root: with that, wherever that is, there is room for it in one of the kernel's.
+pub(super) const PATH_LEN_MAX: usize = 2048;
 /// When all files were written, as functions see it, since 1970. Who makes an index of some
 /// of them beforehand knows it (`cli`, of Java's classes).
 const FILES_TIME: Duration = Duration::from_secs(1);
@@ -30,22 +32,46 @@ const FILE_MODE: u32 = 0o444;
 const PROGRAM_MODE: u32 = 0o555;
 const DIRECTORY_MODE: u32 = 0o755;
 
+/// What a directory that was written out has: the bytes of all files, each at least a block, and a sum of hashes of
+/// each file's and directory's path, mode and length.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Listing {
+    pub(super) bytes: u64,
+    pub(super) sum: u128,
+}
+
+impl Listing {
+    /// Adds something at a path below the root; `len` is 0 of a directory.
+    fn add(&mut self, path: &Path, mode: u32, len: u64) {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&mode.to_le_bytes()).update(&len.to_le_bytes()).update(path.as_os_str().as_bytes());
+        let hash = hasher.finalize();
+        let (half, _) = hash.as_bytes().split_at(16);
+        // In any order, for a directory is read in any.
+        self.sum = self.sum.wrapping_add(u128::from_le_bytes(half.try_into().unwrap_or_default()));
+    }
+
+    fn add_file(&mut self, path: &Path, mode: u32, len: u64) {
+        self.add(path, mode, len);
+        self.bytes = self.bytes.saturating_add(bytes_of(len));
+    }
+}
+
 /// Whether a directory that was written out is as it was then, as far as that can be seen without
-/// reading it: files that are as long as they were together, and that nobody has written to since.
-/// `bytes` is what [`Writer::write`] said of it.
-pub(super) fn is_whole(root: &Path, bytes: u64) -> bool {
-    let mut found = Found::default();
-    found.look(root, 0).is_ok_and(|is_as_written| is_as_written && found.bytes == bytes)
+/// reading files: what is there, how long it is, and when it was written to.
+pub(super) fn is_whole(root: &Path, listing: Listing) -> bool {
+    let mut found = Found { root, entries: 0, listing: Listing::default() };
+    found.look(root, 0).is_ok_and(|is_as_written| is_as_written && found.listing == listing)
 }
 
 /// What is in a directory.
-#[derive(Debug, Default)]
-struct Found {
+struct Found<'a> {
+    root: &'a Path,
     entries: usize,
-    bytes: u64,
+    listing: Listing,
 }
 
-impl Found {
+impl Found<'_> {
     /// Whether all of it is as [`Writer`] leaves it.
     fn look(&mut self, path: &Path, depth: usize) -> io::Result<bool> {
         if depth > DEPTH_MAX || !is_as_written(&fs::symlink_metadata(path)?) {
@@ -53,17 +79,19 @@ impl Found {
         }
         for entry in fs::read_dir(path)? {
             let entry = entry?;
-            let found = entry.metadata()?;
+            let (found, path) = (entry.metadata()?, entry.path());
             self.entries += 1;
-            let is_as_written = match found.is_dir() {
-                true => self.look(&entry.path(), depth + 1)?,
-                false => is_as_written(&found),
-            };
-            if !is_as_written || self.entries > ENTRIES_MAX {
+            if self.entries > ENTRIES_MAX || !is_as_written(&found) {
                 return Ok(false);
             }
-            if !found.is_dir() {
-                self.bytes = self.bytes.saturating_add(bytes_of(found.len()));
+            let below = path.strip_prefix(self.root).unwrap_or(&path);
+            if found.is_dir() {
+                self.listing.add(below, DIRECTORY_MODE, 0);
+                if !self.look(&path, depth + 1)? {
+                    return Ok(false);
+                }
+            } else {
+                self.listing.add_file(below, found.permissions().mode() & 0o7777, found.len());
             }
         }
         Ok(true)
@@ -96,8 +124,9 @@ pub(super) fn unwritable(path: &Path, error: &io::Error) -> Fault {
 /// Writes one directory tree out.
 pub(super) struct Writer<'a> {
     store: &'a Store,
+    root: &'a Path,
     entries: usize,
-    bytes: u64,
+    listing: Listing,
 }
 
 /// What a directory's list says of a child.
@@ -109,16 +138,17 @@ enum Child {
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(store: &'a Store) -> Self {
-        Self { store, entries: 0, bytes: 0 }
+    /// Of a place where nothing is yet.
+    pub(super) fn new(store: &'a Store, root: &'a Path) -> Self {
+        Self { store, root, entries: 0, listing: Listing::default() }
     }
 
-    /// Writes it to a place where nothing is yet. The bytes of all files, each at least a block.
+    /// Writes it there; what is there then.
     ///
     /// # Errors
     /// Those of `Layers::get`. What was written until then is left.
-    pub(super) fn write(mut self, tree: Handle, root: &Path) -> Result<u64, Fault> {
-        let mut waiting = vec![(tree, root.to_owned(), 0)];
+    pub(super) fn write(mut self, tree: Handle) -> Result<Listing, Fault> {
+        let mut waiting = vec![(tree, self.root.to_owned(), 0)];
         while let Some((tree, path, depth)) = waiting.pop() {
             if depth > DEPTH_MAX {
                 return Err(bad(format!("a directory is more than {DEPTH_MAX} levels deep")));
@@ -131,8 +161,14 @@ impl<'a> Writer<'a> {
                     return Err(bad(format!("a directory has more than {ENTRIES_MAX} entries in all")));
                 }
                 let path = path.join(&name);
+                if self.below(&path).as_os_str().len() > PATH_LEN_MAX {
+                    return Err(bad(format!("a path in a directory has more than {PATH_LEN_MAX} bytes")));
+                }
                 match child {
-                    Child::Directory => waiting.push((handle, path, depth + 1)),
+                    Child::Directory => {
+                        self.listing.add(self.below(&path), DIRECTORY_MODE, 0);
+                        waiting.push((handle, path, depth + 1));
+                    }
                     Child::File => self.file(handle, &path, FILE_MODE)?,
                     Child::Program => self.file(handle, &path, PROGRAM_MODE)?,
                 }
@@ -141,13 +177,17 @@ impl<'a> Writer<'a> {
             fs::set_permissions(&path, Permissions::from_mode(DIRECTORY_MODE))
                 .map_err(|error| unwritable(&path, &error))?;
         }
-        Ok(self.bytes)
+        Ok(self.listing)
+    }
+
+    fn below<'p>(&self, path: &'p Path) -> &'p Path {
+        path.strip_prefix(self.root).unwrap_or(path)
     }
 
     fn file(&mut self, handle: Handle, path: &Path, mode: u32) -> Result<(), Fault> {
         // The size is in the handle, so that nothing too large is even read.
-        self.bytes = self.bytes.saturating_add(bytes_of(handle.size()));
-        if self.bytes > BYTES_MAX {
+        self.listing.add_file(self.below(path), mode, handle.size());
+        if self.listing.bytes > BYTES_MAX {
             return Err(bad(format!("a directory has more than {BYTES_MAX} bytes")));
         }
         let data = self.object(handle, false)?;
