@@ -78,7 +78,8 @@ fn next(shared: &Mutex<Waiting>) -> Option<PathBuf> {
 
 /// As far as that works: what stays is removed when the node starts again.
 fn remove(path: &Path, shared: &Mutex<Waiting>) {
-    if clear(path, shared).is_err() {
+    // Where it was broken off, since all is over, a directory is not empty: that is no reason to go on.
+    if clear(path, shared).is_err() && !shared.lock().is_over {
         // It goes by descriptors, and so removes also what has too long a path.
         _ = fs::remove_dir_all(path);
     }

@@ -61,7 +61,8 @@ impl Listing {
 /// reading files: what is there, how long it is, and when it was written to.
 pub(super) fn is_whole(root: &Path, listing: Listing) -> bool {
     let mut found = Found { root, entries: 0, listing: Listing::default() };
-    found.look(root, 0).is_ok_and(|is_as_written| is_as_written && found.listing == listing)
+    let is_there = fs::symlink_metadata(root).is_ok_and(|it| it.is_dir() && is_as_written(&it));
+    is_there && found.look(root, 0).is_ok_and(|is_as_written| is_as_written && found.listing == listing)
 }
 
 /// What is in a directory.
@@ -72,9 +73,9 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Whether all of it is as [`Writer`] leaves it.
+    /// Whether all that is in a directory is as [`Writer`] leaves it.
     fn look(&mut self, path: &Path, depth: usize) -> io::Result<bool> {
-        if depth > DEPTH_MAX || !is_as_written(&fs::symlink_metadata(path)?) {
+        if depth > DEPTH_MAX {
             return Ok(false);
         }
         for entry in fs::read_dir(path)? {
