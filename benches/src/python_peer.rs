@@ -2,7 +2,7 @@
 //! A peer that is a Python program: it does its job whenever it is sent a line, and tells of it in one that is a JSON object.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -131,14 +131,18 @@ impl Redis {
     #[expect(clippy::disallowed_methods, reason = "the peer's database is a program of its own")]
     pub(crate) fn start(folder: &Path) -> anyhow::Result<Self> {
         let socket = folder.join("redis.sock");
-        let spawned = |program: &&str| {
+        let spawn = |program: &str| {
             let mut command = Command::new(program);
             command.arg0(SERVER).args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"]);
             command.arg(&socket).arg("--dir").arg(folder).env_remove("GLIBC_TUNABLES");
-            command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().ok()
+            command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()
         };
-        let child = [SERVER, SERVER_OF_TOOLS].iter().find_map(spawned);
-        let child = child.context("redis-server is missing: apt-get install redis-tools")?;
+        let child = spawn(SERVER).or_else(|error| match error.kind() {
+            ErrorKind::NotFound => spawn(SERVER_OF_TOOLS),
+            _ => Err(error),
+        });
+        let child =
+            child.context("redis-server cannot be started; if it is missing: apt-get install redis-tools")?;
         let mut database = Self(child);
         let begun = Instant::now();
         while !socket.exists() {

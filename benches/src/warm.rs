@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Calls of warm functions over HTTP: the same handlers behind a node, behind
-//! FastAPI, and in plain Node and Go.
+//! FastAPI, and in plain Node and Go; beside them a server that does nothing,
+//! and nginx in front of plain Node.
 //!
 //! All servers may use all processors, and so does the load generator: what a
 //! server leaves free is what it can be asked for more. They alternate in
@@ -9,6 +10,7 @@
 //! at half of what the slowest plain Node round could do (of FastAPI for
 //! Python, of plain Go for Go), in an open loop.
 
+mod doors;
 pub(crate) mod load;
 pub(crate) mod servers;
 
@@ -129,6 +131,8 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let node_http = servers::node_http(folder, processors)?;
     let fastapi = report.peer("FastAPI", || servers::fastapi(folder, processors));
     let go_http = folder.join("executable").exists().then(|| servers::go_http(folder)).transpose()?;
+    let bare = report.spare_peer("a bare server", || doors::bare_http(folder));
+    let nginx = report.spare_peer("nginx", || doors::nginx(folder, node_http.address, processors));
     let node = &functions.node;
     let mut ours_node = Subject::new("node_function", node, "/function/hello-node", connections);
     let mut plain_node = Subject::new("node_http", &node_http, "/", connections);
@@ -138,8 +142,13 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         let ours = Subject::new("go_function", node, "/function/hello-executable", connections);
         (ours, Subject::new("go_http", server, "/", connections))
     });
+    let mut doors: Vec<Subject<'_>> = [("bare_http", &bare), ("nginx_node_http", &nginx)]
+        .into_iter()
+        .filter_map(|(name, server)| Some(Subject::new(name, server.as_ref()?, "/", connections)))
+        .collect();
 
     let mut all = vec![&mut ours_node, &mut plain_node, &mut ours_python];
+    all.extend(&mut doors);
     all.extend(&mut plain_python);
     if let Some((ours, plain)) = &mut go {
         all.extend([ours, plain]);
@@ -154,7 +163,8 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let rate_node = ours_node.rate_beside(Some(&plain_node));
     let rate_python = ours_python.rate_beside(plain_python.as_ref());
     for _ in 0..rounds {
-        [&mut ours_node, &mut plain_node].into_iter().try_for_each(|subject| subject.at(rate_node))?;
+        let mut beside_node = [&mut ours_node, &mut plain_node].into_iter().chain(&mut doors);
+        beside_node.try_for_each(|subject| subject.at(rate_node))?;
         ours_python.at(rate_python)?;
         plain_python.iter_mut().try_for_each(|subject| subject.at(rate_python))?;
         if let Some((ours, plain)) = &mut go {
@@ -162,20 +172,9 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
             [ours, plain].into_iter().try_for_each(|subject| subject.at(rate))?;
         }
     }
-    let all = [&ours_node, &plain_node, &ours_python].into_iter().chain(&plain_python);
-    all.for_each(|subject| subject.report(report));
-
-    let over_node = ratio(rounds, |round| ours_node.per_second(round) / plain_node.per_second(round));
-    report.add("throughput_over_node_http", over_node, "x", "the function / plain Node, clustered", rounds);
-    let p99_node = p99_over(&ours_node, &plain_node);
-    report.add("p99_over_best_plain", p99_node, "x", "the function / plain Node, the same rate", rounds);
-    let cpu = ratio(rounds, |round| ours_node.cpu_us[round] / plain_node.cpu_us[round]);
-    report.add("gateway_cpu_over_node_hello", cpu, "x", "the node's process / all of plain Node", rounds);
-    if let Some(plain) = &plain_python {
-        let over = ratio(rounds, |round| ours_python.per_second(round) / plain.per_second(round));
-        report.add("throughput_over_fastapi", over, "x", "the function / FastAPI on uvicorn", rounds);
-        report.add("python_p99_over_fastapi", p99_over(&ours_python, plain), "x", "at the same rate", rounds);
-    }
+    report_node(report, &ours_node, &plain_node);
+    report_doors(report, &ours_node, &plain_node, &doors);
+    report_python(report, &ours_python, plain_python.as_ref());
     if let Some((ours, plain)) = &go {
         report_go(report, ours, plain);
     }
@@ -190,6 +189,48 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
 fn p99_over(ours: &Subject<'_>, plain: &Subject<'_>) -> f64 {
     let p99 = |subject: &Subject<'_>, round: usize| subject.open[round].percentile_us(0.99);
     ratio(ours.open.len(), |round| p99(ours, round) / p99(plain, round))
+}
+
+fn report_node(report: &mut Report, ours: &Subject<'_>, plain: &Subject<'_>) {
+    [ours, plain].into_iter().for_each(|subject| subject.report(report));
+    let rounds = ours.saturated.len();
+    let over = ratio(rounds, |round| ours.per_second(round) / plain.per_second(round));
+    report.add("throughput_over_node_http", over, "x", "the function / plain Node, clustered", rounds);
+    let p99 = p99_over(ours, plain);
+    report.add("p99_over_best_plain", p99, "x", "the function / plain Node, the same rate", rounds);
+    let cpu = ratio(rounds, |round| ours.cpu_us[round] / plain.cpu_us[round]);
+    report.add("gateway_cpu_over_node_hello", cpu, "x", "the node's process / all of plain Node", rounds);
+}
+
+/// How far the gateway is from what nobody can be below, and from what people have without it. Whose figure is named
+/// `…_node_http` has plain Node behind it, and the processor time told is its own.
+fn report_doors(report: &mut Report, ours: &Subject<'_>, plain: &Subject<'_>, doors: &[Subject<'_>]) {
+    let rounds = ours.saturated.len();
+    for door in doors {
+        door.report(report);
+        let cpu = ratio(rounds, |round| door.cpu_us[round] / plain.cpu_us[round]);
+        report.add(
+            &format!("{}_cpu_over_node_hello", door.name),
+            cpu,
+            "x",
+            "its own / all of plain Node",
+            rounds,
+        );
+        let over = ratio(rounds, |round| ours.per_second(round) / door.per_second(round));
+        report.add(&format!("throughput_over_{}", door.name), over, "x", "the function / that", rounds);
+        let p99 = p99_over(ours, door);
+        report.add(&format!("p99_over_{}", door.name), p99, "x", "the same rate", rounds);
+    }
+}
+
+fn report_python(report: &mut Report, ours: &Subject<'_>, plain: Option<&Subject<'_>>) {
+    ours.report(report);
+    let Some(plain) = plain else { return };
+    plain.report(report);
+    let rounds = ours.saturated.len();
+    let over = ratio(rounds, |round| ours.per_second(round) / plain.per_second(round));
+    report.add("throughput_over_fastapi", over, "x", "the function / FastAPI on uvicorn", rounds);
+    report.add("python_p99_over_fastapi", p99_over(ours, plain), "x", "at the same rate", rounds);
 }
 
 fn report_go(report: &mut Report, ours: &Subject<'_>, plain: &Subject<'_>) {

@@ -102,6 +102,9 @@ pub(crate) fn emulator() -> anyhow::Result<()> {
 
 /// The database that benches hold values against. The package that has it as a service would start that.
 pub(crate) fn database() -> anyhow::Result<()> {
+    if process::succeeds(command("redis-server").arg("--version")) {
+        return Ok(());
+    }
     packages(&[Package { name: "redis-tools", program: "/usr/bin/redis-check-rdb" }])
 }
 
