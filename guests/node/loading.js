@@ -74,7 +74,10 @@ function fileOf(name) {
   const there = fs.readdirSync(appRoot).filter((entry) => !entry.startsWith(".")).sort();
   const more = there.length > NAMES_SHOWN_MAX ? ", …" : "";
   const listed = there.slice(0, NAMES_SHOWN_MAX).join(", ") + more;
-  throw new Error(`no module '${name}': the code has no ${name}.js, .mjs or .cjs; it has: ${listed || "nothing"}`);
+  const typed = there.find((entry) => /\.[cm]?ts$/.test(entry));
+  const advice = typed === undefined ? "" : `; TypeScript is compiled before it is deployed, by a "build" in sinew.toml: ` +
+    `build = { command = "npx esbuild ${typed} --bundle --platform=node --outdir=dist", output = "dist" }`;
+  throw new Error(`no module '${name}': the code has no ${name}.js, .mjs or .cjs; it has: ${listed || "nothing"}${advice}`);
 }
 
 /** Whether a file is an ES module: by its name, or by the package.json above it. */

@@ -3,11 +3,13 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 use crate::arguments::Global;
 use crate::exit::{Code, Stop};
-use crate::home::default_home;
+use crate::home::{DEV_HOME, default_home, is_home_named};
 
 /// Where a node listens unless told otherwise.
 const PORT_DEFAULT: u16 = 8080;
@@ -62,16 +64,49 @@ impl fmt::Display for Address {
     }
 }
 
-/// The node that the flags, the environment or the default name.
-pub(crate) fn of(global: &Global) -> Result<Address, Stop> {
+/// The node that is asked, and how it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The flags, the environment or the default name it.
+    Named(Address),
+    /// None of them names one that runs, and `sinew dev` runs one in this folder, which the command was called in or below.
+    OfDev(Address, PathBuf),
+}
+
+/// The node that the flags, the environment or the default name; where none runs at the default, that of `sinew dev`
+/// in the directory that the command is called in, or in one above it.
+pub(crate) fn of(global: &Global) -> Result<Found, Stop> {
     if let Some(text) = &global.node {
-        return parse(text);
+        return parse(text).map(Found::Named);
     }
     let home = default_home().ok_or_else(|| {
         Stop::new(Code::Usage, "no node is named, and neither SINEW_HOME nor HOME is set")
             .suggest("name one with --node http://127.0.0.1:8080 or --node /path/to/node.sock")
     })?;
-    Ok(Address::Unix(home.join(node::SOCKET_NAME)))
+    let usual = home.join(node::SOCKET_NAME);
+    if !is_home_named()
+        && !answers(&usual)
+        && let Some((socket, folder)) = std::env::current_dir().ok().and_then(|folder| dev_node(&folder))
+    {
+        return Ok(Found::OfDev(Address::Unix(socket), folder));
+    }
+    Ok(Found::Named(Address::Unix(usual)))
+}
+
+fn answers(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
+/// The socket of the node that `sinew dev` runs in a directory or one above it, and which one. Only one of the same
+/// user's: whoever may write above the directory could have put another one's there.
+fn dev_node(folder: &Path) -> Option<(PathBuf, PathBuf)> {
+    let own = std::fs::metadata("/proc/self").ok()?.uid();
+    let is_own = |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() == own);
+    folder.ancestors().find_map(|folder| {
+        let home = folder.join(DEV_HOME);
+        let socket = home.join(node::SOCKET_NAME);
+        (is_own(&home) && is_own(&socket) && answers(&socket)).then(|| (socket, folder.to_owned()))
+    })
 }
 
 /// Reads `http://host:port`, `https://host:port`, `unix:/path`, or a path.

@@ -118,6 +118,8 @@ async fn process(
     if let Some(requirements) = requirements::layer(function, source, uplink).await? {
         layers.push(requirements.layer);
         *installed = Some(requirements.folder);
+    } else if let Some(told) = requirements::unread::told(function, source) {
+        uplink.say_once(&told);
     }
     for layer in &function.layers {
         let path = folder.join(layer);

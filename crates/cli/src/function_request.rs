@@ -24,7 +24,7 @@ const KEPT_BYTES_MAX: u64 = 64 << 20;
 /// A request to a function.
 #[derive(Debug, Args)]
 pub(crate) struct FunctionRequest {
-    /// The body; JSON is sent as such
+    /// The body; JSON is sent as such, and @FILE is what is in a file
     #[arg(short, long, value_name = "DATA", conflicts_with = "file")]
     data: Option<String>,
     /// A file as the body; - is stdin [default: stdin, if it is no terminal]
@@ -56,9 +56,9 @@ fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
 impl FunctionRequest {
     /// With its body, which is read while it is sent.
     pub(crate) fn once(&self, door: &str, name: &str) -> anyhow::Result<Request<Outgoing>> {
-        let body = match (&self.data, self.source()) {
-            (Some(data), _) => whole(data.clone()),
-            (None, Source::File(path)) => {
+        let body = match self.source() {
+            Source::Text(data) => whole(data.to_owned()),
+            Source::File(path) => {
                 let file = std::fs::File::open(path).map_err(|error| unreadable(path, error))?;
                 let metadata = file.metadata().map_err(|error| unreadable(path, error))?;
                 if metadata.is_dir() {
@@ -68,8 +68,8 @@ impl FunctionRequest {
                 let len = metadata.is_file().then_some(metadata.len());
                 streamed(tokio::fs::File::from_std(file), len, |_| ())
             }
-            (None, Source::Stdin) => streamed(stdin()?, None, |_| ()),
-            (None, Source::Nothing) => whole(Bytes::new()),
+            Source::Stdin => streamed(stdin()?, None, |_| ()),
+            Source::Nothing => whole(Bytes::new()),
         };
         self.described(door, name, body)
     }
@@ -77,18 +77,18 @@ impl FunctionRequest {
     /// As it can be sent again and again: its head and its body.
     pub(crate) fn again(&self, name: &str) -> anyhow::Result<(Parts, Bytes)> {
         let mut body = Vec::new();
-        match (&self.data, self.source()) {
-            (Some(data), _) => body.extend_from_slice(data.as_bytes()),
-            (None, Source::File(path)) => {
+        match self.source() {
+            Source::Text(data) => body.extend_from_slice(data.as_bytes()),
+            Source::File(path) => {
                 let file = std::fs::File::open(path).map_err(|error| unreadable(path, error))?;
                 let read = file.take(KEPT_BYTES_MAX + 1).read_to_end(&mut body);
                 read.map_err(|error| unreadable(path, error))?;
             }
-            (None, Source::Stdin) => {
+            Source::Stdin => {
                 let read = io::stdin().lock().take(KEPT_BYTES_MAX + 1).read_to_end(&mut body);
                 read.context("reading stdin")?;
             }
-            (None, Source::Nothing) => {}
+            Source::Nothing => {}
         }
         if body.len() as u64 > KEPT_BYTES_MAX {
             let message = format!("a body that is sent often has at most {KEPT_BYTES_MAX} bytes");
@@ -99,7 +99,11 @@ impl FunctionRequest {
     }
 
     fn source(&self) -> Source<'_> {
-        match self.file.as_deref() {
+        let named = self.data.as_deref().and_then(|data| data.strip_prefix('@'));
+        if let (Some(data), None) = (&self.data, named) {
+            return Source::Text(data);
+        }
+        match named.map(Path::new).or(self.file.as_deref()) {
             Some(path) if path != Path::new("-") => Source::File(path),
             Some(_) => Source::Stdin,
             None if io::stdin().is_terminal() || matches!(self.method, Method::GET | Method::HEAD) => {
@@ -130,17 +134,26 @@ impl FunctionRequest {
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        if let Some(data) = self.data.as_deref().filter(|_| !has_type) {
-            let is_json = serde_json::from_str::<Value>(data).is_ok();
-            let kind = if is_json { "application/json" } else { "text/plain; charset=utf-8" };
-            request = request.header(CONTENT_TYPE, kind);
+        let is_json = |data| serde_json::from_str::<Value>(data).is_ok();
+        let kind = match self.source() {
+            _ if has_type => None,
+            Source::Text(data) if is_json(data) => Some("application/json"),
+            Source::Text(_) => Some("text/plain; charset=utf-8"),
+            Source::File(path) if path.extension().is_some_and(|end| end == "json") => {
+                Some("application/json")
+            }
+            Source::File(_) | Source::Stdin | Source::Nothing => None,
+        };
+        match kind {
+            Some(kind) => request.header(CONTENT_TYPE, kind),
+            None => request,
         }
-        request
     }
 }
 
-/// Where a body comes from that is not on the command line.
+/// Where a body comes from.
 enum Source<'a> {
+    Text(&'a str),
     File(&'a Path),
     Stdin,
     Nothing,

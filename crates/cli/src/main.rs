@@ -38,6 +38,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser;
 
+use address::Found;
 use arguments::{Arguments, Command, Format, Global};
 use exit::{Code, Stop};
 use node_api::Node;
@@ -84,7 +85,16 @@ fn dispatch(global: &Global, command: Command, output: &Output) -> anyhow::Resul
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("the event loop does not start")?;
     let done = runtime.block_on(async {
-        let mut node = Node::new(address::of(global)?);
+        let address = match address::of(global)? {
+            Found::Named(address) => address,
+            Found::OfDev(address, folder) => {
+                if output.is_terminal() && !output.is_json() {
+                    output.say(&format!("(asking the node of `sinew dev` in {})", folder.display()));
+                }
+                address
+            }
+        };
+        let mut node = Node::new(address);
         tokio::select! {
             done = client_command(command, &mut node, output) => done,
             _ = tokio::signal::ctrl_c() => Err(interrupted()),

@@ -27,6 +27,8 @@ use crate::python::Python;
 use crate::quantity::human_time;
 use crate::upload::Uplink;
 
+pub(crate) mod unread;
+
 const PYTHON_FILE: &str = "requirements.txt";
 const NODE_FILES: [&str; 2] = ["package-lock.json", "package.json"];
 /// Of one such file.

@@ -42,6 +42,8 @@ const REMEMBERED_MAX: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     sent: HashSet<Handle>,
+    /// What people were told once.
+    told: HashSet<String>,
     files: HashMap<PathBuf, (Stamp, Handle)>,
 }
 
@@ -123,6 +125,15 @@ impl<'a> Uplink<'a> {
     /// A message for people.
     pub(crate) fn say(&self, message: &str) {
         self.output.say(message);
+    }
+
+    /// The same, once for as long as it is remembered what was sent.
+    pub(crate) fn say_once(&mut self, message: &str) {
+        let is_new =
+            self.remembered.as_mut().is_none_or(|remembered| remembered.told.insert(message.to_owned()));
+        if is_new {
+            self.say(message);
+        }
     }
 
     /// Whether the node has an object; it was sent before, or is asked for.

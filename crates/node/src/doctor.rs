@@ -176,9 +176,28 @@ fn template(language: Language, interpreter: &Path, runtime: &Result<Arc<Runtime
                 "{} functions are served, but instances are started one by one, which takes longer: {reason}",
                 language.name()
             ),
-            Serving::No { reason } => format!("{} functions cannot run here: {reason}", language.name()),
+            Serving::No { reason } => format!(
+                "{} functions cannot run here: {reason}{}",
+                language.name(),
+                missing(language, interpreter)
+            ),
         },
         remedy: String::new(),
+    }
+}
+
+/// What to do about an interpreter that is not there; nothing if it is.
+fn missing(language: Language, interpreter: &Path) -> &'static str {
+    let mut folders =
+        std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or(vec![]);
+    if interpreter.components().count() > 1 {
+        folders = vec![Path::new("/").to_owned()];
+    }
+    match language {
+        _ if folders.iter().any(|folder| folder.join(interpreter).exists()) => "",
+        Language::Python => "; apt-get install python3, or say where it is: `sinew up --python PROGRAM`",
+        Language::Node => "; apt-get install nodejs, or say where it is: `sinew up --nodejs PROGRAM`",
+        Language::Executable => "",
     }
 }
 

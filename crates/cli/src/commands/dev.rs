@@ -28,15 +28,13 @@ use super::up::{Listen, parse_listen};
 use crate::address::{self, Address};
 use crate::arguments::{Format, Global};
 use crate::exit::{Code, Stop};
+use crate::home::DEV_HOME;
 use crate::node_api::Node;
 use crate::output::{Output, log_from, log_to_stderr};
 use crate::quantity::human_time;
 use own_node::OwnNode;
 use session::Session;
-use watch::Watch;
-
-/// Where the directory's own node keeps its data.
-const HOME_NAME: &str = ".sinew";
+use watch::{Changes, Watch};
 
 /// What to run.
 #[derive(Debug, Args)]
@@ -106,7 +104,7 @@ async fn node(
     }
     let home = match &arguments.home {
         Some(home) => home.clone(),
-        None => folder_of(manifest).join(HOME_NAME),
+        None => folder_of(manifest).join(DEV_HOME),
     };
     let socket = Address::Unix(home.join(node::SOCKET_NAME));
     if Node::new(socket.clone()).functions().await.is_ok() {
@@ -153,7 +151,13 @@ async fn serve(
         session.begin().await?;
         welcome(&session, begun, output).await?;
         loop {
-            let changes = watch.changes(output).await?;
+            let mut next = std::pin::pin!(watch.changes(output));
+            let changes = loop {
+                tokio::select! {
+                    changes = &mut next => break changes?,
+                    () = session.secrets_come() => session.reload(&Changes::none()).await?,
+                }
+            };
             session.reload(&changes).await?;
         }
     };

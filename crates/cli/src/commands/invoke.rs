@@ -4,7 +4,7 @@
 //! An answer with a status of 400 or more ends with exit code 3, whether the
 //! function gave it or failed; the node's own problems have the codes of `exit.rs`.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -129,16 +129,22 @@ async fn failed(name: &str, status: u16, problem: Value, node: &mut Node) -> any
     Stop { code: Code::Failure, ..stop }.into()
 }
 
-/// The body as it arrives.
+/// The body as it arrives. On a terminal what is said next begins on a line of its own; a file has the body and no more.
 async fn copy(mut body: Incoming) -> anyhow::Result<u64> {
     let mut target = io::stdout().lock();
     let mut bytes = 0;
+    let mut last = b'\n';
     while let Some(frame) = body.frame().await {
         let frame = frame.context("the connection broke within the answer")?;
         let Ok(data) = frame.into_data() else { continue };
         target.write_all(&data)?;
         target.flush()?;
         bytes += data.len() as u64;
+        last = data.last().copied().unwrap_or(last);
+    }
+    if last != b'\n' && target.is_terminal() {
+        target.write_all(b"\n")?;
+        target.flush()?;
     }
     Ok(bytes)
 }

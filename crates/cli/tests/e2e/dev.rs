@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `sinew dev` as its users meet it: written, run, edited, broken, mended.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -187,4 +187,59 @@ fn a_build_runs_when_what_it_reads_changes() {
     assert_eq!(dev.wait("reloaded")["version"], 2);
     assert_eq!(runs(), 3);
     assert_eq!(dev.interrupt(), 0);
+}
+
+/// A command in a folder, as people give it who have named no node; `home` has no node of theirs.
+fn beside(folder: &Path, home: &Path, arguments: &[&str], input: &str) -> std::process::Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sinew"));
+    command.args(arguments).current_dir(folder).env("HOME", home);
+    for name in ["SINEW_NODE", "SINEW_HOME", "XDG_DATA_HOME"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn other_commands_in_the_folder_ask_its_node_and_a_secret_that_is_set_is_waited_for() {
+    if !is_root() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("project");
+    let below = folder.join("lib");
+    std::fs::create_dir_all(&below).unwrap();
+    std::fs::write(
+        folder.join("sinew.toml"),
+        "[functions.hello]\nruntime = \"python\"\nsecrets = [\"WORD\"]\n",
+    )
+    .unwrap();
+    std::fs::write(
+        folder.join("main.py"),
+        "import os\ndef handler(event, context):\n    return os.environ['WORD'] + event['name']\n",
+    )
+    .unwrap();
+    let refused = beside(&below, home.path(), &["list"], "");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no node is running"), "{refused:?}");
+
+    let dev = Dev::start(&folder);
+    let failed = dev.wait("failed");
+    assert!(failed["error"].as_str().unwrap().contains("sinew secret set WORD"), "{failed}");
+    dev.wait("ready");
+    let set = beside(&below, home.path(), &["secret", "set", "WORD"], "hello ");
+    assert!(set.status.success(), "{set:?}");
+    // Nothing was edited.
+    dev.wait("reloaded");
+    std::fs::write(below.join("event.json"), "{\"name\": \"Ada\"}").unwrap();
+    let invoked = beside(&below, home.path(), &["invoke", "hello", "-d", "@event.json"], "");
+    assert_eq!(String::from_utf8_lossy(&invoked.stdout), "hello Ada", "{invoked:?}");
+    let invoked = beside(&below, home.path(), &["invoke", "hello", "-d", "@-"], "{\"name\": \"Bob\"}");
+    assert_eq!(String::from_utf8_lossy(&invoked.stdout), "hello Bob", "{invoked:?}");
+    let elsewhere = beside(home.path(), home.path(), &["list"], "");
+    assert!(String::from_utf8_lossy(&elsewhere.stderr).contains("no node is running"), "{elsewhere:?}");
+    assert_eq!(dev.interrupt(), 0);
+    let over = beside(&folder, home.path(), &["list"], "");
+    assert!(String::from_utf8_lossy(&over.stderr).contains("no node is running"), "{over:?}");
 }

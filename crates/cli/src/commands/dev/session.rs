@@ -48,7 +48,12 @@ struct Known {
     url: Option<String>,
     /// What its build said, the last time: without one there is nothing to deploy.
     is_built: bool,
+    /// Names of secrets for want of which it does not serve.
+    lacks: Vec<String>,
 }
+
+/// How often it is looked whether a secret has been set that a function lacks.
+const SECRETS_EVERY: Duration = Duration::from_secs(1);
 
 /// How long the parts of a reload took.
 #[derive(Debug, Clone, Copy)]
@@ -165,15 +170,18 @@ impl<'a> Session<'a> {
         let deployed = match deployed {
             Ok(deployed) => deployed,
             Err(error) => {
+                let lacks = self.lacking(function).await;
                 let known = self.known.entry(function.name.clone()).or_default();
-                // What the node did not judge is tried again.
-                known.tried = known.tried.filter(|_| is_judged(&error));
+                // What the node did not judge is tried again, and what only lacks a secret.
+                known.tried = known.tried.filter(|_| is_judged(&error) && lacks.is_empty());
+                known.lacks = lacks;
                 return Err(not_deployed(&function.name, error));
             }
         };
         let took = Took { upload, switch: begun.elapsed() };
         let url = url_of(&function.name, &mut self.node).await;
         let known = self.known.entry(function.name.clone()).or_default();
+        known.lacks.clear();
         let is_new = known.url.replace(url.clone()).is_none();
         // Once for a function: whoever goes on without it has read it.
         if is_new
@@ -191,6 +199,36 @@ impl<'a> Session<'a> {
             }
         }
         self.reloaded(&function.name, runtime, deployed.version, took, changes)
+    }
+
+    /// Secrets that a function names and the node has not.
+    async fn lacking(&mut self, function: &Function) -> Vec<String> {
+        let set = if function.secrets.is_empty() { Ok(Vec::new()) } else { self.node.secrets().await };
+        // Without a list nothing is known to be missing.
+        let Ok(set) = set else { return Vec::new() };
+        let is_set = |name: &&String| set.iter().any(|secret| secret["name"] == name.as_str());
+        function.secrets.iter().filter(|name| !is_set(name)).cloned().collect()
+    }
+
+    /// Waits until a function has the secrets that it lacked; for ever if none lacks any.
+    pub(super) async fn secrets_come(&mut self) {
+        loop {
+            if self.known.values().all(|known| known.lacks.is_empty()) {
+                return std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(SECRETS_EVERY).await;
+            let Ok(set) = self.node.secrets().await else { continue };
+            let is_set = |name: &String| set.iter().any(|secret| secret["name"] == name.as_str());
+            let complete = |known: &&mut Known| !known.lacks.is_empty() && known.lacks.iter().all(is_set);
+            let mut have_come = false;
+            for known in self.known.values_mut().filter(complete) {
+                known.lacks.clear();
+                have_come = true;
+            }
+            if have_come {
+                return;
+            }
+        }
     }
 
     async fn upload(&mut self, function: &Function, folder: &Path) -> anyhow::Result<Uploaded> {

@@ -53,6 +53,11 @@ impl Changes {
         Self { since: Instant::now(), paths: None }
     }
 
+    /// No file is different.
+    pub(super) fn none() -> Self {
+        Self { since: Instant::now(), paths: Some(HashSet::new()) }
+    }
+
     /// Whether a build has to be run again. One that does not say what it
     /// reads, reads everything but what it writes.
     pub(super) fn concern(&self, build: &Build) -> bool {
