@@ -166,6 +166,8 @@ pub struct Instances {
     pub idle: u64,
     /// Serve one.
     pub busy: u64,
+    /// Are being made.
+    pub starting: u64,
     /// Requests for which an instance had to be made.
     pub cold_starts: u64,
 }

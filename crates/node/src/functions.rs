@@ -20,7 +20,7 @@ use gateway::{
     CallReport, Counts, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, Interpreter,
     RouteError, Routed, Served, StepSettings,
 };
-use objects::{Handle, Pairs};
+use objects::{Handle, Limits, Pairs};
 use parking_lot::{Mutex, RwLock};
 use sandbox::Spec;
 use sandbox::process::Language;
@@ -72,6 +72,7 @@ struct Function {
 #[derive(Clone)]
 struct Version {
     served: Arc<Served>,
+    limits: Limits,
     expected: Expected,
     routes: Arc<[Route]>,
     /// Names of secrets that it needs.
@@ -119,6 +120,19 @@ impl Function {
             Some((alias, Err(_))) => of(alias),
             None => of(LIVE),
         }
+    }
+
+    /// All versions, those last that serve under its own name, and whether they do. Versions may have one procedure:
+    /// then the last of these says how that is run.
+    fn by_traffic(&self) -> Vec<(&Version, bool)> {
+        let shares = |number: u64| {
+            let live = self.live();
+            (live.is_some_and(|live| live.has(number)), live.is_some_and(|live| live.main() == number))
+        };
+        let mut versions: Vec<_> =
+            self.versions.iter().map(|(number, version)| (shares(*number), version)).collect();
+        versions.sort_by_key(|(shares, _)| *shares);
+        versions.into_iter().map(|((serves, _), version)| (version, serves)).collect()
     }
 
     /// Versions that some alias names.
@@ -225,6 +239,7 @@ impl Deployments {
         let deployment = Deployment::read(&self.store, handle)?;
         Ok(Version {
             served: Arc::new(deployment.served(name, number, handle, totals.clone())),
+            limits: deployment.limits,
             expected: deployment.expected,
             routes: deployment.routes.into(),
             secrets: deployment.secrets.into(),
@@ -254,13 +269,30 @@ impl Deployments {
         let reached = serving.functions.values().flat_map(Function::reached);
         let reached: HashSet<Handle> = reached.map(|version| version.served.procedure).collect();
         let some = serving.functions.iter().filter(|(name, _)| only.is_none_or(|only| only == *name));
-        for version in some.flat_map(|(_, function)| function.versions.values()) {
+        for (version, _) in some.flat_map(|(_, function)| function.by_traffic()) {
             let is_reached = reached.contains(&version.served.procedure);
             for (procedure, expected) in version.procedures() {
                 self.processes.expect(procedure, expected);
                 if !is_reached {
                     self.processes.retire(procedure);
                 }
+            }
+        }
+    }
+
+    /// Has the instances made that functions are to have at least; of one function, or of all. From the moment on that
+    /// the node serves.
+    pub(crate) fn provide(&self, only: Option<&str>) {
+        let serving = self.serving.read();
+        let some = serving.functions.iter().filter(|(name, _)| only.is_none_or(|only| only == *name));
+        let versions: Vec<_> = some.flat_map(|(_, function)| function.by_traffic()).collect();
+        // The same procedure with other limits has instances of its own.
+        let spec = |version: &Version| (version.served.procedure, version.limits);
+        let last: HashMap<_, _> =
+            versions.iter().enumerate().map(|(at, (version, _))| (spec(version), at)).collect();
+        for (at, &(version, serves)) in versions.iter().enumerate() {
+            if last.get(&spec(version)) == Some(&at) {
+                self.processes.provide(version.served.procedure, version.limits, &version.expected, serves);
             }
         }
     }
@@ -311,13 +343,22 @@ impl Deployments {
             }
             main
         };
+        if alias == LIVE {
+            // They are there when the first request comes; those of before go afterwards.
+            self.processes.provide(main.served.procedure, main.limits, &main.expected, true);
+            self.processes.await_least(main.served.procedure, main.limits, &main.expected);
+        }
         let deployment = (alias == LIVE).then_some(main.served.deployment);
-        labels::set_alias(&self.store, name, alias, &traffic, deployment)?;
+        if let Err(error) = labels::set_alias(&self.store, name, alias, &traffic, deployment) {
+            self.provide(Some(name));
+            return Err(error.into());
+        }
         if let Some(function) = self.serving.write().functions.get_mut(name) {
             function.aliases.insert(alias.to_owned(), traffic);
         }
         self.route_again();
         self.expect_again(Some(name));
+        self.provide(Some(name));
         Ok(main.served)
     }
 

@@ -23,7 +23,7 @@ use gateway::{CallReport, EgressCounts, Instances, Served};
 use objects::{Failure, FailureCode, Handle, Limits, TreeView};
 use parking_lot::{Mutex, RwLock};
 use sandbox::keep_alive::{
-    self, Fleet, FleetOptions, Function, PolicyOptions, Start, StartKind, Ticket, Told,
+    self, Fleet, FleetOptions, Function, PolicyOptions, Start, StartKind, Ticket, Told, Unheard,
 };
 use sandbox::process::{Image, InterpreterFacts, Language, runtime_of};
 use sandbox::{Call, Callees, Changes, Fault, Sandbox, Spec};
@@ -48,6 +48,11 @@ const UNDER_WAY_MAX: usize = 4096;
 const RETIRED_MAX: usize = 1024;
 /// The longest wait for the memory of an instance that is only to be loaded.
 const LOAD_MAX: Duration = Duration::from_secs(60);
+/// How long a deployment waits for the instances that a function is to have, also since the last one came; and how
+/// often it looks.
+const LEAST_WITHIN: Duration = Duration::from_secs(30);
+const LEAST_PAUSE: Duration = Duration::from_secs(2);
+const LEAST_LOOK: Duration = Duration::from_millis(5);
 /// How long calls that run may go on when the node shuts down.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
 /// A bit of the fourth byte of a result, which says that it passes.
@@ -95,6 +100,8 @@ pub(crate) struct Expected {
     pub(crate) concurrency: u32,
     /// Requests that may wait for one.
     pub(crate) waiting: u32,
+    /// Instances that it has at least while it serves, also when nobody calls it.
+    pub(crate) least: u32,
     /// How long an idle instance is kept.
     pub(crate) idle: Option<Duration>,
     /// Requests that one instance serves at once.
@@ -128,6 +135,7 @@ impl Default for Expected {
         Self {
             concurrency: 16,
             waiting: 256,
+            least: 0,
             idle: None,
             calls_at_once: 1,
             ahead: 0,
@@ -249,6 +257,44 @@ impl Processes {
         expectations.by_procedure.insert(procedure, expected);
     }
 
+    /// Has a procedure have the instances that it is to have at least, which are made now; none that does not serve.
+    pub(crate) fn provide(&self, procedure: Handle, limits: Limits, expected: &Expected, serves: bool) {
+        let least = if serves { expected.least } else { 0 };
+        let fleet = match least {
+            0 => self.known_fleet(),
+            _ => self
+                .fleet()
+                .inspect_err(|fault| {
+                    tracing::warn!(detail = fault.detail, "no instances are made before a call comes")
+                })
+                .ok(),
+        };
+        if let Some(fleet) = fleet {
+            fleet.provide(&expected.function(procedure, limits), least);
+        }
+    }
+
+    /// Waits until a procedure has the instances that it is to have at least, or so many as there will be: for as long as
+    /// their number grows, and not for ever.
+    pub(crate) fn await_least(&self, procedure: Handle, limits: Limits, expected: &Expected) {
+        let Some(fleet) = self.known_fleet().filter(|_| expected.least > 0) else { return };
+        let spec = Spec { procedure, limits };
+        let begun = Instant::now();
+        let (mut most, mut since) = (0, begun);
+        while begun.elapsed() < LEAST_WITHIN && since.elapsed() < LEAST_PAUSE {
+            let report = fleet.report();
+            let found = report.functions.iter().find(|found| found.spec == spec);
+            let there = found.map_or(0, |found| found.stats.idle + found.stats.busy);
+            if there >= expected.least {
+                return;
+            }
+            if there > most {
+                (most, since) = (there, Instant::now());
+            }
+            std::thread::sleep(LEAST_LOOK);
+        }
+    }
+
     /// Its calls wait for those of other functions, which may need it again: none
     /// may stand in line behind the one that waits for it.
     fn waits_for_others(&self, procedure: Handle) {
@@ -289,7 +335,8 @@ impl Processes {
         }
     }
 
-    fn expected(&self, procedure: Handle) -> Expected {
+    /// What is said of a procedure now.
+    pub(crate) fn expected(&self, procedure: Handle) -> Expected {
         self.expected.read().by_procedure.get(&procedure).copied().unwrap_or_default()
     }
 
@@ -297,11 +344,13 @@ impl Processes {
     pub(crate) fn instances(&self, served: &Served) -> Instances {
         let Some(fleet) = self.known_fleet() else { return Instances::default() };
         let report = fleet.report();
-        let found = report.functions.iter().find(|found| found.spec.procedure == served.procedure);
-        found.map_or_else(Instances::default, |found| Instances {
-            idle: found.stats.idle.into(),
-            busy: found.stats.busy.into(),
-            cold_starts: found.stats.counts.cold,
+        // Of several limits, if these have changed.
+        let found = report.functions.iter().filter(|found| found.spec.procedure == served.procedure);
+        found.fold(Instances::default(), |sum, found| Instances {
+            idle: sum.idle + u64::from(found.stats.idle),
+            busy: sum.busy + u64::from(found.stats.busy),
+            starting: sum.starting + u64::from(found.stats.starting),
+            cold_starts: sum.cold_starts + found.stats.counts.cold,
         })
     }
 
@@ -657,7 +706,8 @@ impl Processes {
         let memory_bytes = self.options.memory_bytes;
         let policy = PolicyOptions { memory_bytes, processors, ..PolicyOptions::default() };
         let processor_time = linux::processor_time;
-        let options = FleetOptions { policy, processor_time, ..FleetOptions::default() };
+        let unheard = unheard(Arc::clone(&self.store));
+        let options = FleetOptions { policy, processor_time, unheard, ..FleetOptions::default() };
         let runtimes: Arc<dyn Sandbox> = Arc::clone(&self.runtimes) as _;
         let fleet = Fleet::new(options, runtimes);
         let fleet = fleet.map_err(|error| Fault::new(FailureCode::Resources, error.to_string()))?;
@@ -690,6 +740,19 @@ impl UnderWay {
             }
         }
     }
+}
+
+/// An instance could not be made that no request waits for: the log has it.
+fn unheard(store: Arc<Store>) -> Unheard {
+    Unheard(Arc::new(move |spec, error| {
+        let tree = store.get(spec.procedure).ok().flatten();
+        let image = tree.and_then(|tree| Image::read(&store, tree.as_tree()).ok());
+        let function = image.as_ref().map_or("?", |image| image.settings.owner());
+        tracing::warn!(
+            function,
+            "an instance that is to stand ready could not be made, and is tried again: {error}"
+        );
+    }))
 }
 
 /// Makes a sandbox of this kind and deletes it.

@@ -90,7 +90,11 @@ pub fn run_until(
         let _entered = threads.enter();
         Node::start_in(options, Some(Arc::clone(&loops)))?
     };
-    let served = threads.run(serve(options, security, &node, loops, stop, on_ready));
+    let ready = |running: &Running| {
+        node.deployments.provide(None);
+        on_ready(running);
+    };
+    let served = threads.run(serve(options, security, &node, loops, stop, ready));
     threads.end(Duration::from_secs(1));
     node.shut_down();
     served

@@ -84,7 +84,11 @@ fn described(function: &Value) -> String {
     usage_lines(&mut lines, &function["usage"]);
     let instances = &function["instances"];
     if let (Some(idle), Some(busy)) = (instances["idle"].as_u64(), instances["busy"].as_u64()) {
-        lines.push(("instances".to_owned(), format!("{idle} idle, {busy} busy")));
+        let starting = match instances["starting"].as_u64() {
+            Some(starting) if starting > 0 => format!(", {starting} starting"),
+            _ => String::new(),
+        };
+        lines.push(("instances".to_owned(), format!("{idle} idle, {busy} busy{starting}")));
     }
     for (alias, versions) in function["aliases"].as_object().into_iter().flatten() {
         lines.push((format!("alias {alias}"), super::alias::told(versions)));

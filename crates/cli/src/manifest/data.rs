@@ -14,7 +14,7 @@ const TIMEOUT_DEFAULT_MS: u64 = 60_000;
 const WORKFLOW_TIMEOUT_MS: u64 = 86_400_000;
 const CPU_DEFAULT_PERCENT: u64 = 100;
 const TMP_DEFAULT_BYTES: u64 = 16 << 20;
-const CONCURRENCY_DEFAULT: u64 = 16;
+pub(super) const CONCURRENCY_DEFAULT: u64 = 16;
 const WAITING_DEFAULT: u64 = 256;
 const IDLE_DEFAULT_MS: u64 = 600_000;
 const ATTEMPTS_DEFAULT: u64 = 3;
@@ -84,6 +84,7 @@ pub(crate) fn settings(function: &Function) -> Pairs {
 pub(crate) fn serving(function: &Function) -> Pairs {
     let mut pairs = Pairs::new();
     number(&mut pairs, "concurrency", function.concurrency, CONCURRENCY_DEFAULT);
+    number(&mut pairs, "min-instances", function.min_instances, 0);
     number(&mut pairs, "waiting", function.waiting, WAITING_DEFAULT);
     number(&mut pairs, "idle-ms", function.idle_ms, IDLE_DEFAULT_MS);
     let switches =

@@ -15,6 +15,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("tmp", &["string", "integer"]),
     ("disk", &["string", "integer"]),
     ("concurrency", &["integer"]),
+    ("min-instances", &["integer"]),
     ("requests-per-instance", &["integer"]),
     ("waiting", &["integer"]),
     ("keep-alive", &["string", "number"]),

@@ -7,6 +7,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::data::CONCURRENCY_DEFAULT;
 use super::fault::Fault;
 use super::glob::Glob;
 use super::module::{self, Module};
@@ -150,6 +151,8 @@ pub(crate) struct Function {
     /// Of each disk, read; and as many written.
     pub(crate) disk_bytes_per_s: Option<u64>,
     pub(crate) concurrency: Option<u64>,
+    /// Instances that there are at least, also when nobody calls it.
+    pub(crate) min_instances: Option<u64>,
     pub(crate) requests_per_instance: Option<u64>,
     pub(crate) waiting: Option<u64>,
     pub(crate) idle_ms: Option<u64>,
@@ -204,6 +207,7 @@ impl Function {
             tmp_bytes: None,
             disk_bytes_per_s: None,
             concurrency: None,
+            min_instances: None,
             requests_per_instance: None,
             waiting: None,
             idle_ms: None,
@@ -287,6 +291,7 @@ pub(super) fn read(
         let hint = "leave out `pure`, `idempotent` and `body`; @function(pure=True) makes a step pure";
         reader.faults.push(Fault::new(place.clone(), message).hint(hint));
     }
+    check_least(&function, place, table, reader);
     if function.streams_body && (function.pure || function.idempotent || function.mode != Mode::Http) {
         let message = format!(
             "the body of {name} is passed on while it comes, so that it is there once and never whole"
@@ -300,6 +305,15 @@ pub(super) fn read(
         reader.faults.push(Fault::new(place.clone(), message).hint("take the {…} out of its routes"));
     }
     Some(function)
+}
+
+/// Notes that it is to have more instances than it may have.
+fn check_least(function: &Function, place: &Range<usize>, table: &DeTable<'_>, reader: &mut Reader<'_>) {
+    let most = function.concurrency.unwrap_or(CONCURRENCY_DEFAULT);
+    let Some(least) = function.min_instances.filter(|&least| least > most) else { return };
+    let place = table.get("min-instances").map_or_else(|| place.clone(), Spanned::span);
+    let message = format!("{} has at most {most} instances, and is to have {least} at least", function.name);
+    reader.faults.push(Fault::new(place, message).hint("raise `concurrency`, or lower `min-instances`"));
 }
 
 /// One field into the function.
@@ -323,6 +337,7 @@ fn field(
         "disk" => function.disk_bytes_per_s = Some(reader.size(value, DISK_RATE_MIN..=DISK_RATE_MAX)?),
         "tmp" => function.tmp_bytes = Some(reader.size(value, 0..=TMP_BYTES_MAX)?),
         "concurrency" => function.concurrency = Some(reader.count(value, 1..=1000)?),
+        "min-instances" => function.min_instances = Some(reader.count(value, 0..=1000)?),
         "requests-per-instance" => function.requests_per_instance = Some(reader.count(value, 1..=1000)?),
         "waiting" => function.waiting = Some(reader.count(value, 0..=100_000)?),
         "keep-alive" => function.idle_ms = Some(reader.time_ms(value, 0..=365 * TIMEOUT_MS_MAX)?),
@@ -372,6 +387,7 @@ fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
             "mode",
             "body",
             "requests-per-instance",
+            "min-instances",
             "cpu",
             "tmp",
             "disk",

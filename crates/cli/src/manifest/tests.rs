@@ -42,6 +42,7 @@ const WHOLE: &str = r#"
     timeout = "90s"
     tmp = "64MiB"
     concurrency = 4
+    min-instances = 2
     waiting = 0
     keep-alive = "10m"
     environment = { STAGE = "${STAGE}", GREETING = "${GREETING:-hello}", PRICE = "$${5}" }
@@ -79,6 +80,7 @@ fn every_field_becomes_data() {
     let expected = [
         ("concurrency", "4"),
         ("idempotent", "true"),
+        ("min-instances", "2"),
         ("route.0", "GET /hello/{name}"),
         ("route.1", "ANY /any"),
         ("runtime", "python"),
@@ -92,7 +94,7 @@ fn saying_the_default_changes_nothing() {
     let short = read("[function]\nname = \"a\"\nruntime = \"python\"");
     let long = read(
         "[functions.a]\nruntime = \"python\"\nhandler = \"main.handler\"\ntimeout = 60\ncpu = 1\ntmp = \"16MiB\"\n\
-         concurrency = 16\nwaiting = 256\nkeep-alive = \"10m\"\npure = false\nmemory = \"256MiB\"\n",
+         concurrency = 16\nmin-instances = 0\nwaiting = 256\nkeep-alive = \"10m\"\npure = false\nmemory = \"256MiB\"\n",
     );
     assert_eq!(settings(&short[0]), settings(&long[0]));
     assert_eq!(serving(&short[0]), serving(&long[0]));
@@ -175,6 +177,18 @@ fn faults_say_what_to_write() {
         let faults = parse(text, &variable).unwrap_err();
         let told = rendered(text, &faults);
         assert!(told.contains(expected), "{text}: {told}");
+    }
+}
+
+#[test]
+fn a_function_cannot_have_more_instances_at_least_than_at_most() {
+    for (runtime, lines, expected) in [
+        ("python", "min-instances = 17", "hello has at most 16 instances, and is to have 17 at least"),
+        ("python", "concurrency = 2\nmin-instances = 3", "raise `concurrency`, or lower `min-instances`"),
+        ("wasm", "min-instances = 1", "`min-instances` means nothing for a wasm function"),
+    ] {
+        let told = wrong(&format!("[functions.hello]\nruntime = \"{runtime}\"\n{lines}\n"));
+        assert!(told.contains(expected), "{lines}: {told}");
     }
 }
 

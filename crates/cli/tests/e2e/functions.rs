@@ -94,6 +94,30 @@ fn what_new_writes_is_deployed_and_answers_also_after_a_kill() {
 }
 
 #[test]
+fn an_answer_ends_with_a_line_on_a_terminal_and_nowhere_else() {
+    let home = home();
+    let node = Node::start(home.path());
+    let folder = home.path().join("echo");
+    node.ok(&["new", "echo", "--to", folder.to_str().unwrap(), "--runtime", "wasm"]);
+    node.deploy(&folder);
+    let invoke = |body: &str| node.run(&["invoke", "echo", "-d", body]).stdout;
+    assert_eq!(invoke("abc"), b"abc");
+    let seen = |body: &str| {
+        let command = format!("'{}' invoke echo -d '{body}'", env!("CARGO_BIN_EXE_sinew"));
+        let mut terminal = Command::new("script");
+        terminal.args(["-qec", &command, "/dev/null"]).env("SINEW_HOME", &node.home);
+        terminal.env_remove("SINEW_NODE").stdin(Stdio::null());
+        let shown = terminal.output().unwrap();
+        assert!(shown.status.success(), "{shown:?}");
+        String::from_utf8(shown.stdout).unwrap()
+    };
+    assert_eq!(seen("abc"), "abc\r\n");
+    assert_eq!(seen("abc\n"), "abc\r\n");
+    assert_eq!(seen(""), "");
+    assert_eq!(node.terminate(), 0);
+}
+
+#[test]
 fn what_fails_in_node_shows_the_functions_own_lines_and_no_others() {
     if !is_root() {
         return;

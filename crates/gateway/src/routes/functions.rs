@@ -284,7 +284,10 @@ fn summary(functions: &dyn Functions, served: &Served, now: Duration) -> Map<Str
         ("routes", served.routes.clone().into()),
         ("hosts", served.hosts.clone().into()),
         ("public", served.is_public.into()),
-        ("instances", json!({ "idle": instances.idle, "busy": instances.busy })),
+        (
+            "instances",
+            json!({ "idle": instances.idle, "busy": instances.busy, "starting": instances.starting }),
+        ),
         ("requests", total.requests.into()),
         ("failures", total.failures.into()),
         ("cold_starts", instances.cold_starts.into()),

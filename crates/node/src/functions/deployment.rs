@@ -380,6 +380,9 @@ fn check_serving(serving: &Pairs, runtime: &str) -> Result<Expected, String> {
         };
         match name {
             "concurrency" => expected.concurrency = u32::try_from(number(1, 1000)?).unwrap_or(u32::MAX),
+            "min-instances" if !["wasm", "workflow"].contains(&runtime) => {
+                expected.least = u32::try_from(number(0, 1000)?).unwrap_or(u32::MAX);
+            }
             "waiting" => expected.waiting = u32::try_from(number(0, 100_000)?).unwrap_or(u32::MAX),
             "idle-ms" => expected.idle = Some(Duration::from_millis(number(0, 1 << 40)?)),
             "pure" | "idempotent" | "public" if !["true", "false"].contains(&text) => {
@@ -398,6 +401,10 @@ fn check_serving(serving: &Pairs, runtime: &str) -> Result<Expected, String> {
                 || is_numbered(name, "schedule.", SCHEDULES_MAX - 1) => {}
             _ => return Err(format!("{name:?} means nothing in a deployment")),
         }
+    }
+    let Expected { least, concurrency, .. } = expected;
+    if least > concurrency {
+        return Err(format!("min-instances is {least}, and concurrency allows {concurrency} instances"));
     }
     Ok(expected)
 }

@@ -169,6 +169,8 @@ fn what_breaks_the_specification_is_refused_and_changes_nothing() {
         (deployment(&node, Handle::blob(&[7; 99]), &[]), "not on this node"),
         (deployment(&node, module, &[("concurrency", "0")]), "concurrency"),
         (deployment(&node, module, &[("concurrency", "many")]), "concurrency"),
+        (deployment(&node, module, &[("min-instances", "1")]), "min-instances"),
+        (deployment(&node, image(python, empty), &[("min-instances", "17")]), "allows 16"),
         (deployment(&node, module, &[("pure", "maybe")]), "pure"),
         (deployment(&node, module, &[("runtime", "python")]), "runtime"),
         (deployment(&node, module, &[("colour", "red")]), "colour"),
@@ -251,6 +253,25 @@ fn an_alias_shares_requests_and_survives_a_restart() {
     assert_eq!((again.served.version, again.is_changed, of(9999)), (2, true, 2));
     functions.remove_alias("echo", "next").unwrap();
     assert!(functions.served("echo", Some("next"), 0).is_none());
+}
+
+#[test]
+fn of_versions_with_one_procedure_the_one_that_serves_says_how_it_runs() {
+    let node = node(None);
+    let concurrency = || {
+        let served = node.deployments.served("echo", None, 0).unwrap();
+        node.processes.expected(served.procedure).concurrency
+    };
+    node.deployments.deploy("echo", codelet(&node, 0), true).unwrap();
+    assert_eq!(concurrency(), 1);
+    node.deployments.deploy("echo", codelet(&node, 1), true).unwrap();
+    assert_eq!(concurrency(), 2);
+    node.deployments.roll_back("echo", Some(1)).unwrap();
+    assert_eq!(concurrency(), 1, "also where a later version has the same module");
+    node.deployments.deploy("echo", codelet(&node, 2), false).unwrap();
+    assert_eq!(concurrency(), 1, "what does not serve says nothing");
+    node.deployments.set_alias("echo", "live", &[(1, 10), (3, 90)]).unwrap();
+    assert_eq!(concurrency(), 3, "most requests are its");
 }
 
 #[test]

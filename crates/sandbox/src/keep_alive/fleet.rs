@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
 use linux::ProcessorTime;
-use objects::Handle;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::decision::{
@@ -34,6 +33,7 @@ use sharing::Sharing;
 pub use cancel::Cancel;
 
 mod cancel;
+mod provision;
 mod sharing;
 mod threads;
 
@@ -59,6 +59,21 @@ pub struct FleetOptions {
     pub brief: Duration,
     /// Tells what the processors did. Where nobody knows they are thought to be busy.
     pub processor_time: fn() -> Option<ProcessorTime>,
+    /// Hears why an instance could not be made that a function is to have (see [`Fleet::provide`]).
+    pub unheard: Unheard,
+}
+
+/// Hears of a function, and of why an instance of it could not be made.
+pub type Hear = dyn Fn(&Spec, &crate::Error) + Send + Sync;
+
+/// Who hears of a function what no call can hear.
+#[derive(Clone)]
+pub struct Unheard(pub Arc<Hear>);
+
+impl std::fmt::Debug for Unheard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Unheard")
+    }
 }
 
 impl Default for FleetOptions {
@@ -70,6 +85,7 @@ impl Default for FleetOptions {
             tick: Duration::from_millis(100),
             brief: Duration::from_millis(5),
             processor_time: || None,
+            unheard: Unheard(Arc::new(|_, _| {})),
         }
     }
 }
@@ -406,28 +422,6 @@ impl Fleet {
         Ok(())
     }
 
-    /// No further calls of this procedure are expected: its instances end, each
-    /// after the call that it runs.
-    pub fn retire(&self, procedure: Handle) {
-        self.each_function(procedure, Policy::retire);
-    }
-
-    /// What instances of this procedure were made with has changed: the next
-    /// calls get new ones.
-    pub fn renew(&self, procedure: Handle) {
-        self.each_function(procedure, Policy::renew);
-    }
-
-    fn each_function(&self, procedure: Handle, tell: fn(&mut Policy, u64, FunctionId) -> Vec<Decision>) {
-        let mut state = self.shared.state.lock();
-        let ids: Vec<FunctionId> =
-            state.ids.iter().filter(|(spec, _)| spec.procedure == procedure).map(|(_, id)| *id).collect();
-        for id in ids {
-            let decisions = tell(&mut state.policy, self.shared.now(), id);
-            self.shared.act(&mut state, decisions);
-        }
-    }
-
     /// How things stand.
     pub fn report(&self) -> Report {
         let state = self.shared.state.lock();
@@ -519,20 +513,10 @@ impl Shared {
     fn arrive(self: &Arc<Self>, function: &Function, bringer: Bringer) -> Ticket {
         let here = self.sandbox.here();
         let mut state = self.state.lock();
-        let id = match state.ids.get(&function.spec) {
-            Some(id) => *id,
-            None => {
-                state.last_function += 1;
-                let id = FunctionId(state.last_function);
-                state.ids.insert(function.spec, id);
-                state.specs.insert(id, function.spec);
-                id
-            }
-        };
+        let id = state.id_of(function);
         state.last_ticket += 1;
         let (ticket, arrived, is_line) = (Ticket(state.last_ticket), self.now(), bringer.is_line());
         state.turns.insert(ticket, Turn { said: Said::Nothing, bringer, arrived, tries: 0, is_left: false });
-        state.sharing.allow(id, function.calls_at_once, function.ahead);
         // A line has its instance for itself, at once or not at all.
         let joined = if is_line { None } else { state.joinable(arrived, id, here) };
         let decisions = match joined {
@@ -724,6 +708,22 @@ impl Shared {
 }
 
 impl State {
+    /// The id of a function, which may be a new one.
+    fn id_of(&mut self, function: &Function) -> FunctionId {
+        let id = match self.ids.get(&function.spec) {
+            Some(id) => *id,
+            None => {
+                self.last_function += 1;
+                let id = FunctionId(self.last_function);
+                self.ids.insert(function.spec, id);
+                self.specs.insert(id, function.spec);
+                id
+            }
+        };
+        self.sharing.allow(id, function.calls_at_once, function.ahead);
+        id
+    }
+
     fn run(&mut self, now: u64, ticket: Ticket, instance: InstanceId, found: Found) {
         let (Some(turn), Some(&live)) = (self.turns.get_mut(&ticket), self.live.get(&instance)) else {
             return;

@@ -81,6 +81,11 @@ pub(super) struct Function {
     pub(super) idle: Vec<InstanceId>,
     pub(super) busy: u32,
     pub(super) starting: u32,
+    /// Instances that it is to have also when nobody calls it.
+    pub(super) least: u32,
+    /// Of those, how many in a row ended before they served anybody, and from when on the next one may be made.
+    pub(super) failures: u32,
+    pub(super) provided_from: u64,
     /// Charged for all three.
     pub(super) held_bytes: u64,
     /// Calls since it last had no instance.
@@ -105,6 +110,9 @@ impl Function {
             idle: Vec::new(),
             busy: 0,
             starting: 0,
+            least: 0,
+            failures: 0,
+            provided_from: 0,
             held_bytes: 0,
             frequency: 0,
             cost_ns: Estimate::default(),

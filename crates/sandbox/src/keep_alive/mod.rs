@@ -28,6 +28,8 @@ pub use decision::{
     StopReason, Ticket,
 };
 pub use error::Error;
-pub use fleet::{Cancel, Fleet, FleetOptions, Function, FunctionReport, Report, Start, StartKind, Told};
+pub use fleet::{
+    Cancel, Fleet, FleetOptions, Function, FunctionReport, Hear, Report, Start, StartKind, Told, Unheard,
+};
 pub use function::Counts;
 pub use policy::Policy;

@@ -28,6 +28,7 @@ use crate::Home;
 
 mod events;
 mod growth;
+mod provision;
 
 /// Of the functions known, so many are forgotten at once when there are too many.
 const FORGET_SHARE: usize = 16;
@@ -52,6 +53,12 @@ pub struct Policy {
     idle_bytes: u64,
     /// Functions with calls that wait.
     wanting: BTreeSet<FunctionId>,
+    /// Functions that are to have instances also when nobody calls them.
+    provided: BTreeSet<FunctionId>,
+    /// What these hold is more than is kept from others, as of the last look.
+    holds_too_much: bool,
+    /// Instances that are being made.
+    starting: u32,
     /// The functions of calls that wait.
     tickets: HashMap<Ticket, FunctionId>,
     /// Charged for all instances.
@@ -77,6 +84,8 @@ struct Instance {
     ready_at: u64,
     /// It was made ahead, and no call has come yet.
     is_ahead: bool,
+    /// It was made for no call: its function is to have it.
+    is_provided: bool,
     is_new: bool,
     /// It was made with what has changed since.
     is_outdated: bool,
@@ -111,6 +120,9 @@ impl Policy {
             idle: BTreeSet::new(),
             idle_bytes: 0,
             wanting: BTreeSet::new(),
+            provided: BTreeSet::new(),
+            holds_too_much: false,
+            starting: 0,
             tickets: HashMap::default(),
             used_bytes: 0,
             stopping_bytes: 0,
@@ -239,7 +251,8 @@ impl Policy {
         }
         let functions_max = self.options.functions_max.max(1);
         if self.functions.len() >= functions_max {
-            let unused = self.functions.iter().filter(|(_, function)| function.is_unused());
+            let is_unused = |function: &Function| function.is_unused() && function.least == 0;
+            let unused = self.functions.iter().filter(|(_, function)| is_unused(function));
             let mut unused: Vec<_> = unused.map(|(&id, function)| (function.pauses.last(), id)).collect();
             unused.sort_unstable();
             for (_, old) in unused.into_iter().take((functions_max / FORGET_SHARE).max(1)) {
@@ -338,11 +351,16 @@ impl Policy {
         out.push(Decision::Stop { instance: id, reason });
     }
 
+    /// The idle instance that is worth least, of those that may go.
+    fn first_to_go(&self) -> Option<(Priority, InstanceId)> {
+        self.idle.iter().copied().find(|&(_, id)| !self.is_withheld(id))
+    }
+
     /// Evicts idle instances, the least worth first and none that is worth
     /// `below` or more, until as much is free or about to be.
     fn make_room(&mut self, bytes: u64, below: Option<Priority>, out: &mut Vec<Decision>) {
         while self.free_bytes() + self.stopping_bytes < bytes {
-            let Some(&(priority, id)) = self.idle.first() else { return };
+            let Some((priority, id)) = self.first_to_go() else { return };
             if below.is_some_and(|below| priority >= below) {
                 return;
             }

@@ -102,6 +102,8 @@ impl<'a> Session<'a> {
         };
         self.remove_others(&all).await?;
         for mut wanted in all {
+            // Whoever edits has one that was loaded.
+            wanted.function.min_instances = None;
             if let Some(debug) = &mut self.debug {
                 debug.prepare(&mut wanted);
             }

@@ -261,6 +261,33 @@ fn what_died_is_replaced() {
 }
 
 #[test]
+fn a_function_has_instances_before_it_is_called_and_what_cannot_be_made_is_told() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = told.clone();
+    let unheard = Unheard(Arc::new(move |spec: &Spec, error: &crate::Error| {
+        telling.lock().push((spec.procedure, error.to_string()));
+    }));
+    let broken = Behaviour { breaks: true, ..Behaviour::default() };
+    let world = World::new(FleetOptions { unheard, ..options(100 * MIB) }, &[Behaviour::default(), broken]);
+    world.fleet.provide(&World::function(0, 4), 3);
+    world.fleet.provide(&World::function(1, 4), 1);
+    let idle = || world.fleet.report().functions[0].stats.idle;
+    until(|| idle() == 3 && !told.lock().is_empty());
+    let is_right =
+        |(procedure, why): &(Handle, String)| *procedure == Handle::u64(1) && why.contains("broken");
+    assert!(told.lock().iter().all(is_right), "{told:?}");
+    let start = world.good(0);
+    assert_eq!((start.kind, start.start_ns), (StartKind::Prewarmed, 0));
+    world.pretender.die(Handle::u64(0));
+    let made = || world.pretender.instances.lock().0;
+    until(|| made() >= 6 && idle() == 3);
+    world.fleet.provide(&World::function(0, 4), 0);
+    world.fleet.retire(Handle::u64(0));
+    until(|| world.pretender.count() == 0);
+    world.end();
+}
+
+#[test]
 fn waiting_ends_at_the_deadline_and_by_cancelling() {
     let slow = Behaviour { call: Duration::from_secs(30), ..Behaviour::default() };
     let world = World::new(options(10 * MIB), &[slow, Behaviour::default()]);

@@ -73,7 +73,7 @@ impl Shared {
         // A function with an instance is not forgotten.
         let specs: Vec<Spec> = specs.flatten().collect();
         let made = MutexGuard::unlocked(state, || self.made(&specs));
-        for ((_, instance), made) in starts.iter().zip(made) {
+        for ((function, instance), made) in starts.iter().zip(made) {
             let now = self.now();
             let decisions = match made {
                 Ok((live, bytes)) => {
@@ -83,7 +83,12 @@ impl Shared {
                 }
                 Err(error) => {
                     let decisions = state.policy.failed(now, *instance);
-                    self.tell_failure(state, decisions, error)
+                    let (decisions, unheard) = tell_failure(state, decisions, error);
+                    let spec = state.specs.get(function).filter(|_| state.policy.is_provided(*function));
+                    if let (Some(error), Some(&spec)) = (unheard, spec) {
+                        MutexGuard::unlocked(state, || (self.options.unheard.0)(&spec, &error));
+                    }
+                    decisions
                 }
             };
             self.act(state, decisions);
@@ -113,26 +118,6 @@ impl Shared {
             Ok((Live { sandbox, origin, start_ns, home }, bytes.flatten()))
         });
         made.collect()
-    }
-
-    /// Who waited for an instance that failed hears why.
-    fn tell_failure(
-        &self,
-        state: &mut State,
-        decisions: Vec<Decision>,
-        error: crate::Error,
-    ) -> Vec<Decision> {
-        let mut error = Some(error);
-        let mut others = Vec::new();
-        for decision in decisions {
-            match decision {
-                Decision::Refuse { ticket, reason } => {
-                    state.refuse(ticket, Error::refused(reason, error.take()));
-                }
-                other => others.push(other),
-            }
-        }
-        others
     }
 
     /// Looks at the instances every now and then until all is over.
@@ -203,4 +188,21 @@ impl Shared {
             }
         }
     }
+}
+
+/// Who waited for an instance that failed hears why. What else is to be done, and the error if nobody waited.
+fn tell_failure(
+    state: &mut State,
+    decisions: Vec<Decision>,
+    error: crate::Error,
+) -> (Vec<Decision>, Option<crate::Error>) {
+    let mut error = Some(error);
+    let mut others = Vec::new();
+    for decision in decisions {
+        match decision {
+            Decision::Refuse { ticket, reason } => state.refuse(ticket, Error::refused(reason, error.take())),
+            other => others.push(other),
+        }
+    }
+    (others, error)
 }

@@ -233,6 +233,7 @@ impl Policy {
         }
         instance.ready_at = now;
         function.starting -= 1;
+        self.starting -= 1;
         function.cost_ns.add(cost_ns);
         self.employ(now, id, &mut out);
         self.grow(now, &mut out);
@@ -247,16 +248,22 @@ impl Policy {
         }
         let Some(instance) = self.instances.remove(&id) else { return out };
         self.used_bytes -= instance.bytes;
+        self.starting -= 1;
+        let mut is_waited_for = true;
         if let Some(function) = self.functions.get_mut(&instance.function) {
             function.starting -= 1;
+            // Others come to those who wait.
+            let come = function.busy > 0 || function.waiting.len() <= function.starting as usize;
+            is_waited_for = !(instance.is_provided && come);
             function.held_bytes -= instance.bytes;
             function.counts.failed_starts += 1;
+            function.backs_off(now);
             if instance.is_ahead {
                 function.counts.prewarms_wasted += 1;
             }
         }
         // Whoever waits longest hears of it; the others have starts of their own.
-        if let Some(ticket) = self.without_start(instance.function) {
+        if is_waited_for && let Some(ticket) = self.without_start(instance.function) {
             out.push(Decision::Refuse { ticket, reason: RefuseReason::StartFailed(id) });
         }
         self.grow(now, &mut out);
@@ -287,6 +294,7 @@ impl Policy {
         let State::Busy { since } = instance.state else { return out };
         if let Some(function) = self.functions.get_mut(&instance.function) {
             function.busy -= 1;
+            function.failures = 0;
             function.duration_ns.add(now.saturating_sub(since));
         }
         if is_alive {
@@ -332,7 +340,9 @@ impl Policy {
         let mut out = Vec::new();
         let Some(function) = self.functions.get_mut(&id) else { return out };
         function.settings.idle_max = Some(Duration::ZERO);
-        for instance in function.idle.clone() {
+        let idle = function.idle.clone();
+        self.provide_no_more(id);
+        for instance in idle {
             self.stop(instance, StopReason::Expired, &mut out);
         }
         self.grow(now, &mut out);
@@ -346,8 +356,10 @@ impl Policy {
         for instance in self.instances.values_mut().filter(|instance| instance.function == id) {
             instance.is_outdated = true;
         }
-        let idle = self.functions.get(&id).map(|function| function.idle.clone()).unwrap_or_default();
-        for instance in idle {
+        let Some(function) = self.functions.get_mut(&id) else { return out };
+        // It may be what kept them from being made.
+        (function.failures, function.provided_from) = (0, now);
+        for instance in function.idle.clone() {
             self.stop(instance, StopReason::Expired, &mut out);
         }
         self.grow(now, &mut out);
@@ -358,11 +370,14 @@ impl Policy {
     pub fn died(&mut self, now: u64, id: InstanceId) -> Vec<Decision> {
         let mut out = Vec::new();
         let idle = self.instances.get(&id).filter(|it| matches!(it.state, State::Idle { .. }));
-        let Some((state, is_new)) = idle.map(|it| (it.state, it.is_new)) else { return out };
+        let Some((state, is_new, function)) = idle.map(|it| (it.state, it.is_new, it.function)) else {
+            return out;
+        };
         self.stop(id, StopReason::Died, &mut out);
         // Those that end before they serve anybody would be made for ever.
-        if let (State::Idle { until, .. }, false) = (state, is_new) {
-            self.leaves_place(id, until);
+        match state {
+            State::Idle { until, .. } if !is_new => self.leaves_place(id, until),
+            _ => _ = self.functions.entry(function).and_modify(|function| function.backs_off(now)),
         }
         self.grow(now, &mut out);
         out
@@ -390,7 +405,9 @@ impl Policy {
         } else if !self.wanting.contains(&function) {
             let known = self.functions.get(&function);
             let idle_ns = self.idle_ns(function);
-            if idle_ns == 0 && !is_ahead {
+            // What has served is not used again where nothing is kept, also if there are to be some.
+            let is_to_stay = instance.is_new && known.is_some_and(|it| it.instances() < it.least);
+            if idle_ns == 0 && !is_ahead && !is_to_stay {
                 return self.stop(id, StopReason::Expired, out);
             }
             let expected = known.and_then(|it| expected_until(it, now)).filter(|_| is_ahead);
@@ -454,14 +471,17 @@ impl Policy {
         });
         let over: Vec<_> = over.collect();
         for (id, reason) in over {
-            self.stop(id, reason, &mut out);
+            if !self.is_to_stay(id) {
+                self.stop(id, reason, &mut out);
+            }
         }
         // Instances grow while they run, and so does what they are forked from.
         while self.used_bytes - self.stopping_bytes > self.budget() {
-            let Some(&(_, id)) = self.idle.first() else { break };
+            let Some((_, id)) = self.first_to_go().or(self.idle.first().copied()) else { break };
             self.stop(id, StopReason::Evicted, &mut out);
         }
         self.grow(now, &mut out);
+        self.provision(now, &mut out);
         self.prewarm(now, &mut out);
         out
     }

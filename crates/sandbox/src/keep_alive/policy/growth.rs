@@ -5,10 +5,11 @@ use super::{Decision, Function, FunctionId, Instance, InstanceId, Policy, State}
 use super::{PREWARM_LEAD, PREWARMS_FORGIVEN};
 
 /// A function that wants an instance more.
-struct Claim {
+pub(super) struct Claim {
     function: FunctionId,
     /// Its oldest call has waited beyond patience.
     is_beyond_patience: bool,
+    has_none: bool,
     since: u64,
     held_bytes: u64,
 }
@@ -26,7 +27,12 @@ impl Policy {
         while let Some(claim) = self.first_claim(now, &passed) {
             let bytes = self.size_of(claim.function);
             let wanted = promised + bytes;
-            if self.reclaimable_bytes() < wanted {
+            // Who has waited for long, and has none, goes before what only stands ready.
+            let takes_all = claim.is_beyond_patience && claim.has_none;
+            let withheld = if takes_all { self.withheld_bytes() } else { 0 };
+            if self.free_bytes() + self.stopping_bytes < wanted
+                && self.reclaimable_bytes() + withheld < wanted
+            {
                 if claim.is_beyond_patience {
                     return;
                 }
@@ -34,6 +40,9 @@ impl Policy {
                 continue;
             }
             self.make_room(wanted, None, out);
+            if takes_all {
+                self.make_room_of_all(wanted, out);
+            }
             if self.free_bytes() >= wanted {
                 self.start(claim.function, bytes, false, out);
                 if let Some(function) = self.functions.get_mut(&claim.function) {
@@ -47,8 +56,8 @@ impl Policy {
     }
 
     /// What is free, is about to be, or can be made so.
-    fn reclaimable_bytes(&self) -> u64 {
-        self.free_bytes() + self.stopping_bytes + self.idle_bytes
+    pub(super) fn reclaimable_bytes(&self) -> u64 {
+        self.free_bytes() + self.stopping_bytes + self.idle_bytes - self.withheld_bytes()
     }
 
     /// Whether calls of a function wait for an instance more, which it may have, and for which no
@@ -61,7 +70,7 @@ impl Policy {
     }
 
     /// The first in the order among functions that want an instance more.
-    fn first_claim(&self, now: u64, passed: &[FunctionId]) -> Option<Claim> {
+    pub(super) fn first_claim(&self, now: u64, passed: &[FunctionId]) -> Option<Claim> {
         let patience = self.options.patience.as_nanos() as u64;
         let claims = self.wanting.iter().filter_map(|&id| {
             let function = self.functions.get(&id)?;
@@ -70,7 +79,8 @@ impl Policy {
             }
             let since = function.waiting.front()?.since;
             let is_beyond_patience = now.saturating_sub(since) > patience;
-            Some(Claim { function: id, is_beyond_patience, since, held_bytes: function.held_bytes })
+            let (has_none, held_bytes) = (function.instances() == 0, function.held_bytes);
+            Some(Claim { function: id, is_beyond_patience, has_none, since, held_bytes })
         });
         claims.min_by_key(|claim| {
             let held = if claim.is_beyond_patience { 0 } else { claim.held_bytes };
@@ -94,7 +104,9 @@ impl Policy {
             // It gets its instance anyway.
             return false;
         }
-        if own.held_bytes.saturating_sub(instance.bytes) >= claim.held_bytes + bytes {
+        // What it is to have is given up only for who has waited for long.
+        let is_to_spare = own.instances() >= own.least;
+        if is_to_spare && own.held_bytes.saturating_sub(instance.bytes) >= claim.held_bytes + bytes {
             return true;
         }
         let patience = self.options.patience.as_nanos() as u64;
@@ -103,7 +115,7 @@ impl Policy {
     }
 
     /// Makes an instance. There is memory for it.
-    fn start(
+    pub(super) fn start(
         &mut self,
         id: FunctionId,
         bytes: u64,
@@ -112,6 +124,7 @@ impl Policy {
     ) -> Option<&mut Instance> {
         let function = self.functions.get_mut(&id)?;
         function.starting += 1;
+        self.starting += 1;
         function.held_bytes += bytes;
         self.used_bytes += bytes;
         self.last_instance += 1;
@@ -123,6 +136,7 @@ impl Policy {
             bytes,
             ready_at: 0,
             is_ahead,
+            is_provided: false,
             is_new: true,
             is_outdated: false,
             succeeded_until: None,

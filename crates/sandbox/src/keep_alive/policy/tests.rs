@@ -12,6 +12,8 @@ use super::super::decision::{
 use super::Policy;
 use crate::Home;
 
+mod provided;
+
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 const MIB: u64 = 1 << 20;
@@ -449,6 +451,8 @@ enum Step {
     End(usize, bool),
     Stopped(usize),
     Cancel(usize),
+    Provide(u64, u32),
+    Retire(u64),
     Tick,
     Pass(u64),
 }
@@ -461,6 +465,8 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (0..9_usize, any::<bool>()).prop_map(|(which, alive)| Step::End(which, alive)),
         4 => (0..9_usize).prop_map(Step::Stopped),
         1 => (0..9_usize).prop_map(Step::Cancel),
+        1 => (1..6_u64, 0..4_u32).prop_map(|(function, least)| Step::Provide(function, least)),
+        1 => (1..6_u64).prop_map(Step::Retire),
         1 => Just(Step::Tick),
         3 => (0..3000 * MS).prop_map(Step::Pass),
     ]
@@ -542,6 +548,11 @@ impl Witness {
                 self.waiting.remove(&ticket);
                 self.see(policy.cancel(*now, Ticket(ticket)));
             }
+            Step::Provide(function, least) => {
+                let settings = Settings { instances_max: 3, idle_max: None, size_bytes: 20 * MIB };
+                self.see(policy.provide(*now, FunctionId(function), settings, least));
+            }
+            Step::Retire(function) => self.see(policy.retire(*now, FunctionId(function))),
             Step::Tick => self.see(policy.tick(*now)),
             Step::Pass(time) => *now += time,
         }
