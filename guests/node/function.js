@@ -279,7 +279,7 @@ class Head {
   get contentType() { return this.call.content_type ?? ""; }
 }
 
-/** What a handler gets as its event. */
+/** The event that a body is. */
 function eventOf(body, declared) {
   if (body.length === 0) return {};
   const [kind, ...parameters] = declared.split(";").map((part) => part.trim().toLowerCase());
@@ -460,9 +460,16 @@ function takesReqRes(handler) {
   return /^_?req(uest)?$/.test(first) && /^_?res(ponse)?$/.test(second ?? "");
 }
 
+/** Of a handler that is given the request itself. */
+function hasNoEvent(name) {
+  if (settings.event !== "http") return;
+  throw new TypeError(`the handler ${name} is given the request itself; remove event = "http"`);
+}
+
 /** A function from request, head and body to a result, or to a promise of one. */
 function adapted(handler, name) {
   if (isObject(handler) && typeof handler.fetch === "function") {
+    hasNoEvent(name);
     return viaFetch((...all) => handler.fetch(...all));
   }
   if (typeof handler !== "function") {
@@ -471,8 +478,10 @@ function adapted(handler, name) {
   if (/^class\b/.test(Function.prototype.toString.call(handler))) {
     throw new TypeError(`the handler ${name} is a class; export a function`);
   }
-  if (name.endsWith(".fetch")) return viaFetch(handler);
-  if (isExpress(handler) || takesReqRes(handler)) return viaHttp(handler);
+  const [isFetch, isHttp] = [name.endsWith(".fetch"), isExpress(handler) || takesReqRes(handler)];
+  if (isFetch || isHttp) hasNoEvent(name);
+  if (isFetch) return viaFetch(handler);
+  if (isHttp) return viaHttp(handler);
   if (settings.body === "stream") {
     throw new TypeError(`the handler ${name} takes an event, which is a whole body; remove body = "stream", or export fetch(request) or (req, res)`);
   }
@@ -482,10 +491,15 @@ function adapted(handler, name) {
   return handler.length === 3 ? viaCallback(handler) : viaEvent(handler);
 }
 
+/** What a handler gets as its event. Whoever calls it in another way than by HTTP says what that is. */
+function eventFor(head, body) {
+  return settings.event === "http" && head.call.source === "http" ? httpEvent(head, body) : eventOf(body, head.contentType);
+}
+
 function viaEvent(handler) {
   return (request, headBytes, body) => {
     const head = new Head(headBytes);
-    const result = handler(eventOf(body, head.contentType), new Context(request, head));
+    const result = handler(eventFor(head, body), new Context(request, head));
     const told = answerOf(head);
     return isThenable(result) ? result.then(told) : told(result);
   };
@@ -496,7 +510,7 @@ function viaCallback(handler) {
     const head = new Head(headBytes);
     const ended = new Promise((resolve, reject) => {
       const callback = (error, result) => (error ? reject(asError(error)) : resolve(result));
-      const returned = handler(eventOf(body, head.contentType), new Context(request, head), callback);
+      const returned = handler(eventFor(head, body), new Context(request, head), callback);
       // An async function ends by its promise, unless the callback was first.
       if (isThenable(returned)) returned.then(resolve, reject);
     });

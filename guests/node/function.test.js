@@ -11,7 +11,7 @@ const os = require("node:os");
 const path = require("node:path");
 const test = require("node:test");
 
-const PARTS = ["loading.js", "function.js"].map((name) => fs.readFileSync(path.join(__dirname, name), "utf8"));
+const PARTS = ["loading.js", "http_event.js", "function.js"].map((name) => fs.readFileSync(path.join(__dirname, name), "utf8"));
 const ADAPTER = `${PARTS.join("")}module.exports = { adapt };`;
 const ID = Buffer.from(Array.from({ length: 16 }, (_, at) => at));
 const before = { cwd: process.cwd(), env: { ...process.env } };
@@ -565,4 +565,22 @@ test("an event is a whole body", async () => {
 test("a stream of something else says what it is", async () => {
   const call = await load(streaming("{ async start(to) { await null; to.enqueue(7); to.close(); } }"), { handler: "index.fetch" });
   await assert.rejects(call(), /a stream of Uint8Arrays, not of number/);
+});
+
+test("the event of a request by HTTP is all of it, where that is wanted", async () => {
+  const call = await load("exports.handler = (event) => event;", { event: "http" });
+  const head = { source: "http", method: "PUT", path: "/a", query: "b=1&b=2", headers: [["cookie", "c=1; d"], ["host", "a.b:1"]] };
+  const event = JSON.parse(await call("text", head));
+  assert.deepEqual([event.version, event.rawPath, event.queryStringParameters, event.cookies], ["2.0", "/a", { b: "1,2" }, ["c=1", "d"]]);
+  assert.deepEqual([event.body, event.isBase64Encoded], ["text", false]);
+  const binary = JSON.parse(await call(Buffer.from([0xff]), head));
+  assert.deepEqual([binary.body, binary.isBase64Encoded], ["/w==", true]);
+  assert.deepEqual([event.requestContext.domainName, event.requestContext.http.method], ["a.b:1", "PUT"]);
+  assert.equal(JSON.parse(await call("{}", { ...head, headers: [["content-type", "application/json"]] })).body, "{}");
+  for (const source of ["call", "lambda", "event"]) {
+    assert.deepEqual(JSON.parse(await call('{"own": 1}', { source })), { own: 1 }, source);
+  }
+  for (const source of ["exports.handler = (req, res) => {};", "exports.handler = { fetch() {} };"]) {
+    await assert.rejects(load(source, { event: "http" }), /remove event = "http"/);
+  }
 });

@@ -484,6 +484,10 @@ def adapted(handler, name):
             raise TypeError(f"the handler {name} is a class; name a function, or an ASGI or WSGI application")
         handler = handler()
         takes = parameters_of(handler)
+    wants_http = SETTINGS.get("event") == "http"  # noqa: F821
+    is_application = takes.are_asgi or takes.are_wsgi
+    if wants_http and is_application:
+        raise TypeError(f"the handler {name} is an application, which is given the request itself; remove event = \"http\"")
     if takes.are_asgi:
         return asgi(handler)
     if calls_at_once > THREADS_MAX and not is_awaited(handler):
@@ -497,19 +501,22 @@ def adapted(handler, name):
     if takes.most == 0 or takes.required > 2:
         names = ", ".join(takes.names)
         raise TypeError(f"the handler {name} takes ({names}); it must take (event), (event, context), or be ASGI or WSGI")
-    is_main = name.rpartition(".")[2] == "main" and takes.required < 2
-    return event_handler(handler, is_main, with_context=takes.most > 1 and not is_main)
+    is_main = name.rpartition(".")[2] == "main" and takes.required < 2 and not wants_http
+    return event_handler(handler, is_main, wants_http, with_context=takes.most > 1 and not is_main)
 
 
-def event_handler(handler, is_main, with_context):
+def event_handler(handler, is_main, wants_http, with_context):
     def begin(request, head, body):
         """What the handler gives, and how it is told."""
         head = Head(head)
-        event = event_of(body, head.content_type)
+        source = head.call.get("source")
+        # Whoever calls it in another way says what its event is.
+        is_http = wants_http and source == "http"
+        event = http_event(head, body) if is_http else event_of(body, head.content_type)  # noqa: F821
         if is_main:
             event = arguments_of(event, head)
         result = handler(event, Context(request, head)) if with_context else handler(event)
-        return result, value_answer if head.call.get("source") == "lambda" else answer
+        return result, value_answer if source == "lambda" else answer
 
     async def awaited(request, head, body):
         try:

@@ -19,7 +19,7 @@ import types
 import unittest
 
 HERE = pathlib.Path(__file__).parent
-ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "wsgi.py", "reached.py", "workflow.py", "function.py"))
+ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "wsgi.py", "reached.py", "workflow.py", "http_event.py", "function.py"))
 # What the node puts before the template's own text.
 TEMPLATE = (
     "lines.py", "failures.py", "channel.py", "output.py", "within.py", "callees.py", "at_once.py", "shared.py", "turns.py", "rest.py", "images.py", "models.py", "heap.py", "owned.py", "followers.py",
@@ -204,6 +204,24 @@ class Events(Case):
         ]:
             with self.subTest(body=body[:30], head=head):
                 self.assertEqual(function(body, **head), repr(expected))
+
+    def test_the_event_is_the_request_where_that_is_wanted(self):
+        function = self.function("def handler(event): return event", {"event": "http"})
+        head = {"source": "http", "method": "PUT", "path": "/a", "query": "b=1&b=2"}
+        event = json.loads(function(b"text", **head, headers=[["cookie", "c=1; d"], ["host", "a.b:1"]]))
+        told = [event[name] for name in ("version", "rawPath", "queryStringParameters", "cookies")]
+        self.assertEqual(told, ["2.0", "/a", {"b": "1,2"}, ["c=1", "d"]])
+        self.assertEqual([event["body"], event["isBase64Encoded"]], ["text", False])
+        self.assertEqual(event["requestContext"]["domainName"], "a.b:1")
+        event = json.loads(function(b"\xff", **head))
+        self.assertEqual([event["body"], event["isBase64Encoded"]], ["/w==", True])
+        event = json.loads(function(b"{}", **head, headers=[["content-type", "application/json"]]))
+        self.assertEqual([event["body"], event["isBase64Encoded"]], ["{}", False])
+        for source in ("call", "lambda", "event"):
+            self.assertEqual(json.loads(function(b'{"own": 1}', source=source)), {"own": 1})
+        for source in (ASGI, "def handler(environ, start_response): pass"):
+            with self.assertRaisesRegex(TypeError, 'remove event = "http"'):
+                self.function(source, {"event": "http"})
 
     def test_a_context_tells_of_the_call(self):
         function = self.function(
@@ -679,7 +697,7 @@ class Tracebacks(Case):
         self.assertTrue(source.endswith("\nmain()\n"))
         code = compile(source.removesuffix("main()\n"), __file__, "exec", dont_inherit=True)
         # The node puts the adapter and lines before it.
-        template.ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "wsgi.py", "reached.py", "workflow.py", "function.py"))
+        template.ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "wsgi.py", "reached.py", "workflow.py", "http_event.py", "function.py"))
         for name in TEMPLATE:
             exec(compile((HERE / name).read_text(), __file__, "exec", dont_inherit=True), template.__dict__)
         exec(code, template.__dict__)

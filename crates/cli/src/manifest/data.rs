@@ -44,6 +44,9 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     if function.mode == Mode::Native && function.maps_values == Some(true) {
         pairs.insert("values".to_owned(), "map".to_owned());
     }
+    if function.takes_http_event {
+        pairs.insert("event".to_owned(), "http".to_owned());
+    }
     if function.streams_body {
         pairs.insert("body".to_owned(), "stream".to_owned());
     }

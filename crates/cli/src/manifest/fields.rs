@@ -9,6 +9,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("handler", &["string"]),
     ("mode", &["string"]),
     ("body", &["string"]),
+    ("event", &["string"]),
     ("memory", &["string", "integer"]),
     ("cpu", &["number"]),
     ("timeout", &["string", "number"]),

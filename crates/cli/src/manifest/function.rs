@@ -144,6 +144,8 @@ pub(crate) struct Function {
     pub(crate) mode: Mode,
     /// Bodies of requests are passed to it while they come.
     pub(crate) streams_body: bool,
+    /// Its event is the request by HTTP, and not the body.
+    pub(crate) takes_http_event: bool,
     pub(crate) memory_bytes: u64,
     pub(crate) cpu_percent: Option<u64>,
     pub(crate) timeout_ms: Option<u64>,
@@ -201,6 +203,7 @@ impl Function {
             handler: None,
             mode: Mode::Http,
             streams_body: false,
+            takes_http_event: false,
             memory_bytes: MEMORY_DEFAULT_BYTES,
             cpu_percent: None,
             timeout_ms: None,
@@ -292,6 +295,7 @@ pub(super) fn read(
         reader.faults.push(Fault::new(place.clone(), message).hint(hint));
     }
     check_least(&function, place, table, reader);
+    check_event(&function, table, reader);
     if function.streams_body && (function.pure || function.idempotent || function.mode != Mode::Http) {
         let message = format!(
             "the body of {name} is passed on while it comes, so that it is there once and never whole"
@@ -316,6 +320,27 @@ fn check_least(function: &Function, place: &Range<usize>, table: &DeTable<'_>, r
     reader.faults.push(Fault::new(place, message).hint("raise `concurrency`, or lower `min-instances`"));
 }
 
+/// Notes that it is to take an event that it cannot have.
+fn check_event(function: &Function, table: &DeTable<'_>, reader: &mut Reader<'_>) {
+    let has_events = matches!(function.runtime, Runtime::Python | Runtime::Node);
+    let is_told_less = function.pure || function.is_workflow || function.streams_body;
+    if !function.takes_http_event || (has_events && !is_told_less) {
+        return;
+    }
+    let (name, runtime) = (&function.name, function.runtime.name());
+    let (message, hint) = match has_events {
+        true => (
+            format!("{name} is told less than a whole request"),
+            "leave out `event`, or `pure`, `workflow` and `body`",
+        ),
+        false => {
+            (format!("{name} is for {runtime}, whose functions take no event of this kind"), "remove `event`")
+        }
+    };
+    let place = table.get("event").map(Spanned::span).unwrap_or_default();
+    reader.faults.push(Fault::new(place, message).hint(hint));
+}
+
 /// One field into the function.
 fn field(
     function: &mut Function,
@@ -331,6 +356,7 @@ fn field(
         "handler" => function.handler = Some(handler(value, reader)?),
         "mode" => function.mode = mode(value, reader)?,
         "body" => function.streams_body = body(value, reader)?,
+        "event" => function.takes_http_event = event(value, reader)?,
         "memory" => function.memory_bytes = reader.size(value, 1 << 20..=MEMORY_BYTES_MAX)?,
         "cpu" => function.cpu_percent = Some(reader.processors_percent(value, PERCENT_MAX)?),
         "timeout" => function.timeout_ms = Some(reader.time_ms(value, 1..=TIMEOUT_MS_MAX)?),
@@ -386,6 +412,7 @@ fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
             "handler",
             "mode",
             "body",
+            "event",
             "requests-per-instance",
             "min-instances",
             "cpu",
@@ -454,6 +481,19 @@ fn body(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<bool> {
         "stream" => Some(true),
         _ => {
             reader.unknown(&text, value.span(), "body", &["whole", "stream"]);
+            None
+        }
+    }
+}
+
+/// What its event is: whether the request by HTTP.
+fn event(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<bool> {
+    let text = reader.text(value)?;
+    match text.as_str() {
+        "body" => Some(false),
+        "http" => Some(true),
+        _ => {
+            reader.unknown(&text, value.span(), "event", &["body", "http"]);
             None
         }
     }

@@ -43,6 +43,7 @@ const WHOLE: &str = r#"
     tmp = "64MiB"
     concurrency = 4
     min-instances = 2
+    event = "http"
     waiting = 0
     keep-alive = "10m"
     environment = { STAGE = "${STAGE}", GREETING = "${GREETING:-hello}", PRICE = "$${5}" }
@@ -71,6 +72,7 @@ fn every_field_becomes_data() {
         ("env.GREETING", "hello"),
         ("env.PRICE", "${5}"),
         ("env.STAGE", "test"),
+        ("event", "http"),
         ("function", "hello"),
         ("handler", "web.run"),
         ("timeout-ms", "90000"),
@@ -181,11 +183,19 @@ fn faults_say_what_to_write() {
 }
 
 #[test]
-fn a_function_cannot_have_more_instances_at_least_than_at_most() {
+fn what_does_not_go_together_is_told() {
     for (runtime, lines, expected) in [
         ("python", "min-instances = 17", "hello has at most 16 instances, and is to have 17 at least"),
         ("python", "concurrency = 2\nmin-instances = 3", "raise `concurrency`, or lower `min-instances`"),
         ("wasm", "min-instances = 1", "`min-instances` means nothing for a wasm function"),
+        ("python", "event = \"htp\"", "did you mean `http`?"),
+        ("node", "event = \"http\"\npure = true", "hello is told less than a whole request"),
+        (
+            "executable",
+            "event = \"http\"",
+            "hello is for executable, whose functions take no event of this kind",
+        ),
+        ("wasm", "event = \"http\"", "`event` means nothing for a wasm function"),
     ] {
         let told = wrong(&format!("[functions.hello]\nruntime = \"{runtime}\"\n{lines}\n"));
         assert!(told.contains(expected), "{lines}: {told}");

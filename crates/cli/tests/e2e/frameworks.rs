@@ -111,7 +111,7 @@ exports.handler = async ({ name, open, close }) => {
 const GATE: &str = "[functions.gate]\nruntime = \"node\"\nhandler = \"gate.handler\"\nconcurrency = 1\n\
                     requests-per-instance = 64\n";
 
-fn written(folder: &Path, files: &[(&str, &str)]) {
+pub(super) fn written(folder: &Path, files: &[(&str, &str)]) {
     std::fs::create_dir_all(folder).unwrap();
     files.iter().for_each(|(name, text)| std::fs::write(folder.join(name), text).unwrap());
 }
@@ -129,7 +129,7 @@ fn joined(mut chunks: &str) -> String {
 
 impl Node {
     /// Status, head and body of what a function answers.
-    fn asks(&self, request: &str, headers: &str, body: &[u8]) -> (u16, String, String) {
+    pub(super) fn asks(&self, request: &str, headers: &str, body: &[u8]) -> (u16, String, String) {
         let answer = http_with(&self.address, request, headers, body);
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let head = head.to_lowercase();

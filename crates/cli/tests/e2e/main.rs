@@ -23,6 +23,7 @@ mod functions;
 mod given;
 mod hosts;
 mod http2;
+mod http_events;
 mod images;
 mod java;
 mod kept;

@@ -76,7 +76,7 @@ impl Deployment {
             run;
         let prefix = [limits].into_iter().chain(told).collect();
         let maps_values = run.hands_memory_over();
-        let Settings { timeout, streams_body, secrets, part, .. } = run;
+        let Settings { timeout, streams_body, takes_http_event, secrets, part, .. } = run;
         let is_workflow = part == Some(Part::Workflow);
         let route_texts = texts_of(&serving, "route.");
         let content_type = module::content_type(&serving)?;
@@ -84,6 +84,11 @@ impl Deployment {
         let is_pure = serving.get("pure") == Some(b"true");
         let is_idempotent = serving.get("idempotent") == Some(b"true");
         check_together(part, streams_body, is_pure, is_idempotent)?;
+        if takes_http_event && is_pure {
+            return Err(
+                "what is pure is told its body and nothing else: leave \"pure\" or \"event\" out".to_owned()
+            );
+        }
         if maps_values && is_pure {
             return Err(
                 "memory cannot be remembered, which what is pure is: leave \"pure\" or \"values\" out"

@@ -29,6 +29,8 @@ const MODULE_LEN_MAX: usize = 128;
 const DISK_RATE_MIN: u64 = 64 << 10;
 /// The value of `body` where bodies are passed on while they come.
 const STREAM: &str = "stream";
+/// The event of a function that is a request by HTTP.
+const HTTP_EVENT: &str = "http";
 /// The mode of an executable that speaks the channel itself.
 const NATIVE: &str = "native";
 /// The values of `values`: they are mapped, or sent.
@@ -89,6 +91,8 @@ pub struct Settings {
     pub calls_at_once: u16,
     /// Bodies of requests are passed to it while they come.
     pub streams_body: bool,
+    /// Its event is the request by HTTP, as Amazon's gateways describe it, and not the body.
+    pub takes_http_event: bool,
     /// Room in `/tmp`.
     pub tmp_bytes: u64,
     /// Hosts that it may reach, as they were written.
@@ -132,6 +136,7 @@ impl Default for Settings {
             cpu_percent: 100,
             calls_at_once: 1,
             streams_body: false,
+            takes_http_event: false,
             tmp_bytes: 16 << 20,
             allow_hosts: Vec::new(),
             together: None,
@@ -168,11 +173,13 @@ impl Image {
     /// that a process is: the code, and what it may see and reach. `None`: it is called within no other one.
     pub fn together(&self) -> Option<Handle> {
         let Settings { together, environment, secrets, allow_hosts, calls_at_once, .. } = &self.settings;
+        let takes_http = if self.settings.takes_http_event { HTTP_EVENT } else { "" };
         let is_asked_at_once = *calls_at_once > 1 && self.runtime == Language::Python.runtime();
         let group = together.as_deref().filter(|_| !is_asked_at_once)?;
         let Self { runtime, code, layers, .. } = self;
-        let text =
-            format!("{group:?} {runtime} {code} {layers:?} {environment:?} {secrets:?} {allow_hosts:?}");
+        let text = format!(
+            "{group:?} {runtime} {code} {layers:?} {environment:?} {secrets:?} {allow_hosts:?}{takes_http}"
+        );
         Some(Handle::blob(text.as_bytes()))
     }
 
@@ -207,47 +214,7 @@ impl Image {
         });
         let pairs = pairs.map_err(|error| bad(format!("a function's settings: {error}")))?;
         let settings = Settings::read(&pairs)?;
-        if settings.calls_at_once > 1 && settings.mode.as_deref().is_some_and(|mode| mode != "http") {
-            return Err(bad(
-                "what is native or reads its standard input serves one request at a time: leave \"requests-per-instance\" or \"mode\" out",
-            ));
-        }
-        if settings.calls_at_once > adapter::CALLS_AT_ONCE_MAX && runtime == Language::Executable.runtime() {
-            let most = adapter::CALLS_AT_ONCE_MAX;
-            return Err(bad(format!("an executable takes at most {most} of requests-per-instance")));
-        }
-        if settings.calls_at_once > 1 && settings.part.is_some() {
-            return Err(bad(
-                "workflows and their steps are served one at a time: leave requests-per-instance out",
-            ));
-        }
-        if settings.part.is_some() && runtime != Language::Python.runtime() {
-            return Err(bad(format!(
-                "workflows are written in Python, and this is a function for {runtime}"
-            )));
-        }
-        if settings.hands_memory_over() && settings.mode.as_deref() != Some(NATIVE) {
-            return Err(bad(
-                "only workflows and native functions hand memory over: leave \"values\" out, or say mode = \"native\"",
-            ));
-        }
-        if settings.streams_body && settings.mode.as_deref().is_some_and(|mode| mode != "http") {
-            return Err(bad(
-                "what is native or reads its standard input gets the whole body: leave \"body\" or \"mode\" out",
-            ));
-        }
-        let is_alone = settings.part.is_some() || settings.streams_body;
-        if settings.together.is_some() && (runtime == Language::Executable.runtime() || is_alone) {
-            return Err(bad(
-                "functions are together in Python and Node, and are no workflows and take no body while it comes: leave \"together\" out",
-            ));
-        }
-        if !settings.imports.is_empty() && runtime == Language::Executable.runtime() {
-            return Err(bad("an executable imports nothing: leave \"imports\" out"));
-        }
-        if settings.mode.is_some() && runtime != Language::Executable.runtime() {
-            return Err(bad(format!("\"mode\" is no setting of a function for {runtime}")));
-        }
+        settings.check(&runtime)?;
         Ok(Self { runtime, code, layers, settings })
     }
 
@@ -322,6 +289,9 @@ impl Image {
         if self.settings.streams_body {
             add("body", STREAM);
         }
+        if self.settings.takes_http_event {
+            add("event", HTTP_EVENT);
+        }
         if let Some(group) = &self.settings.together {
             add("together", group);
         }
@@ -373,6 +343,58 @@ fn object(store: &Store, handle: Handle) -> Result<Object, Fault> {
 }
 
 impl Settings {
+    /// Whether all of it is for a function of this runtime, and goes together.
+    fn check(&self, runtime: &str) -> Result<(), Fault> {
+        if self.calls_at_once > 1 && self.mode.as_deref().is_some_and(|mode| mode != "http") {
+            return Err(bad(
+                "what is native or reads its standard input serves one request at a time: leave \"requests-per-instance\" or \"mode\" out",
+            ));
+        }
+        if self.calls_at_once > adapter::CALLS_AT_ONCE_MAX && runtime == Language::Executable.runtime() {
+            let most = adapter::CALLS_AT_ONCE_MAX;
+            return Err(bad(format!("an executable takes at most {most} of requests-per-instance")));
+        }
+        if self.calls_at_once > 1 && self.part.is_some() {
+            return Err(bad(
+                "workflows and their steps are served one at a time: leave requests-per-instance out",
+            ));
+        }
+        if self.part.is_some() && runtime != Language::Python.runtime() {
+            return Err(bad(format!(
+                "workflows are written in Python, and this is a function for {runtime}"
+            )));
+        }
+        if self.hands_memory_over() && self.mode.as_deref() != Some(NATIVE) {
+            return Err(bad(
+                "only workflows and native functions hand memory over: leave \"values\" out, or say mode = \"native\"",
+            ));
+        }
+        if self.streams_body && self.mode.as_deref().is_some_and(|mode| mode != "http") {
+            return Err(bad(
+                "what is native or reads its standard input gets the whole body: leave \"body\" or \"mode\" out",
+            ));
+        }
+        let has_events = [Language::Python, Language::Node].map(Language::runtime).contains(&runtime);
+        if self.takes_http_event && (!has_events || self.part.is_some() || self.streams_body) {
+            return Err(bad(
+                "an event is what a function in Python or Node takes that is no workflow and has a whole body: leave \"event\" out",
+            ));
+        }
+        let is_alone = self.part.is_some() || self.streams_body;
+        if self.together.is_some() && (runtime == Language::Executable.runtime() || is_alone) {
+            return Err(bad(
+                "functions are together in Python and Node, and are no workflows and take no body while it comes: leave \"together\" out",
+            ));
+        }
+        if !self.imports.is_empty() && runtime == Language::Executable.runtime() {
+            return Err(bad("an executable imports nothing: leave \"imports\" out"));
+        }
+        if self.mode.is_some() && runtime != Language::Executable.runtime() {
+            return Err(bad(format!("\"mode\" is no setting of a function for {runtime}")));
+        }
+        Ok(())
+    }
+
     /// Reads settings; a name that means nothing is refused.
     ///
     /// # Errors
@@ -397,6 +419,7 @@ impl Settings {
                 "part" if text == "step" => settings.part = Some(Part::Step),
                 "values" if matches!(text, MAP | SEND) => settings.maps_values = text == MAP,
                 "body" if text == STREAM => settings.streams_body = true,
+                "event" if text == HTTP_EVENT => settings.takes_http_event = true,
                 "requests-per-instance" => {
                     settings.calls_at_once = u16::try_from(number(name, text, 1, 1000)?).unwrap_or(u16::MAX);
                 }

@@ -87,6 +87,7 @@ const PYTHON_SOURCE: &str = concat!(
     include_str!("../../../../guests/python/wsgi.py"),
     include_str!("../../../../guests/python/reached.py"),
     include_str!("../../../../guests/python/workflow.py"),
+    include_str!("../../../../guests/python/http_event.py"),
     include_str!("../../../../guests/python/function.py"),
     "'''\n",
     include_str!("../../../../guests/python/lines.py"),
@@ -113,6 +114,7 @@ const NODE_SOURCE: &str = concat!(
     "(() => {'use strict';",
     "const ADAPTER = ((require) => {",
     include_str!("../../../../guests/node/loading.js"),
+    include_str!("../../../../guests/node/http_event.js"),
     include_str!("../../../../guests/node/function.js"),
     "return { adapt };})(require);",
     include_str!("../../../../guests/node/lines.js"),
@@ -128,6 +130,7 @@ const PYTHON_ADAPTER: &str = concat!(
     include_str!("../../../../guests/python/wsgi.py"),
     include_str!("../../../../guests/python/reached.py"),
     include_str!("../../../../guests/python/workflow.py"),
+    include_str!("../../../../guests/python/http_event.py"),
     include_str!("../../../../guests/python/function.py")
 );
 const NODE_ADAPTER: &str = "Object.assign(exports, module.adapt(SETTINGS, (url) => import(url)));";
