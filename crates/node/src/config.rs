@@ -62,6 +62,8 @@ pub struct Options {
     pub workers: Option<usize>,
     /// Threads that serve clients; `None`: one, or half as many as processors if there are eight or more.
     pub event_loops: Option<usize>,
+    /// Seconds that requests under way have once the node is told to stop; `None`: 30.
+    pub drain_s: Option<u64>,
     /// Bytes for everything: objects held, relations, and guests.
     pub memory_bytes: Option<u64>,
     /// The largest body of one request, in bytes.
@@ -156,6 +158,7 @@ impl Options {
             tls_key,
             workers: self.workers.or(below.workers),
             event_loops: self.event_loops.or(below.event_loops),
+            drain_s: self.drain_s.or(below.drain_s),
             memory_bytes: self.memory_bytes.or(below.memory_bytes),
             body_max_bytes: self.body_max_bytes.or(below.body_max_bytes),
             requests_max: self.requests_max.or(below.requests_max),

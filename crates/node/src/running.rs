@@ -312,16 +312,21 @@ impl Node {
         self.sources.stop(request.id(), code);
     }
 
-    /// Refuses further requests, ends those under way, and joins the threads.
-    /// What was acknowledged stays; relations are written out.
-    pub fn shut_down(&self) {
-        // Before the workers may leave: what was parked is queued by this, and
-        // ended by them.
+    /// Ends requests under way and all instances, which is heard by who hears these. Once more it does nothing.
+    pub(crate) fn end_calls(&self) {
         for request in self.requests.under_way() {
             self.stop(&request, Stop::Cancelled);
         }
         // While there are workers to take what has ended.
         self.processes.close();
+    }
+
+    /// Refuses further requests, ends those under way, and joins the threads.
+    /// What was acknowledged stays; relations are written out.
+    pub fn shut_down(&self) {
+        // Before the workers may leave: what was parked is queued by this, and
+        // ended by them.
+        self.end_calls();
         self.sources.close();
         self.scheduler.close();
         self.fetcher.close();

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -22,8 +22,10 @@ use crate::secured::Security;
 use crate::traces::Traces;
 use crate::{Error, SOCKET_NAME};
 
-/// How long requests under way may take once the node is told to stop.
-const DRAIN: Duration = Duration::from_secs(10);
+/// How long requests under way may take once the node is told to stop, unless it is said.
+const DRAIN_S: u64 = 30;
+/// Who is told to stop twice within this was told once: some tell what they have started, and so does the terminal.
+const ONCE: Duration = Duration::from_secs(1);
 
 /// What a node that is ready tells its starter.
 #[derive(Debug, Clone)]
@@ -94,7 +96,15 @@ pub fn run_until(
         node.deployments.provide(None);
         on_ready(running);
     };
-    let served = threads.run(serve(options, security, &node, loops, stop, ready));
+    let served = threads.run(async {
+        let served = serve(options, security, &node, loops, stop, ready).await;
+        // These loops hear instances: without them nobody would learn that one has ended.
+        let ending = Arc::clone(&node);
+        if tokio::task::spawn_blocking(move || ending.end_calls()).await.is_err() {
+            tracing::error!("what was under way was not ended in order");
+        }
+        served
+    });
     threads.end(Duration::from_secs(1));
     node.shut_down();
     served
@@ -159,27 +169,59 @@ async fn serve(
     }
     servers.spawn(gateway.make_calls(listener::until(stopping.clone())));
     servers.spawn(gateway.send_traces(listener::until(stopping)));
-    // Before anybody is told that the node is ready: a signal from then on
-    // lets it end in order.
-    let start = |source| Error::Start { what: "signal handling", source };
-    let mut terminate = signal(SignalKind::terminate()).map_err(start)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(start)?;
+    // Before anybody is told that it is ready: a signal from then on lets it end in order.
+    let mut signals = Signals::new()?;
     on_ready(&running);
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        () = signals.next() => {}
         () = told => {}
     }
-    tracing::info!("stopping; requests under way have {} s", DRAIN.as_secs());
+    let patience = Duration::from_secs(options.drain_s.unwrap_or(DRAIN_S));
+    tracing::info!("stopping; requests under way have {} s, or until it is told again", patience.as_secs());
     // The receivers live as long as the servers.
     let _ = stop.send(true);
-    if tokio::time::timeout(DRAIN, drained(servers, &gateway)).await.is_err() {
-        tracing::warn!("requests were still under way and are cut off");
+    tokio::select! {
+        () = drained(servers, &gateway) => {}
+        () = signals.again(patience) => {
+            tracing::warn!("requests were still under way and are cut off");
+        }
     }
     if let Some(path) = &running.socket {
         let _ = std::fs::remove_file(path);
     }
     Ok(())
+}
+
+/// What tells the node to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Error> {
+        let start = |source| Error::Start { what: "signal handling", source };
+        let terminate = signal(SignalKind::terminate()).map_err(start)?;
+        Ok(Self { terminate, interrupt: signal(SignalKind::interrupt()).map_err(start)? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    /// Waits for so long, or until somebody tells it again.
+    async fn again(&mut self, patience: Duration) {
+        let begun = Instant::now();
+        let again = async {
+            while begun.elapsed() < ONCE {
+                self.next().await;
+            }
+        };
+        _ = tokio::time::timeout(patience, again).await;
+    }
 }
 
 /// Waits for what is under way, and for what goes on after its answer.

@@ -63,6 +63,9 @@ pub(crate) struct Arguments {
     /// Threads that serve clients [default: one, or half as many as processors if there are eight or more]
     #[arg(long, value_name = "N", value_parser = parse_event_loops, env = "SINEW_EVENT_LOOPS")]
     event_loops: Option<usize>,
+    /// Seconds that requests under way have once it is told to stop; told twice, it ends at once [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400), env = "SINEW_DRAIN")]
+    drain: Option<u64>,
     /// Memory for objects, relations and sandboxes, like 2GiB [default: half of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, env = "SINEW_MEMORY")]
     memory: Option<u64>,
@@ -148,6 +151,7 @@ fn options(arguments: &Arguments, output: &Output) -> anyhow::Result<node::Optio
         trusted_proxies: arguments.trusted_proxy.clone(),
         workers: arguments.workers,
         event_loops: arguments.event_loops,
+        drain_s: arguments.drain,
         memory_bytes: arguments.memory,
         python: arguments.python.clone(),
         nodejs: arguments.nodejs.clone(),

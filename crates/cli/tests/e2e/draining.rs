@@ -2,7 +2,7 @@
 //! A node that is told to stop while it is asked: what it has begun it ends,
 //! what comes after is refused, and what waits is made by the next one.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -119,4 +119,44 @@ fn a_node_that_is_told_to_stop_waits_for_what_comes_after_answers() {
     });
     assert_eq!(node.terminate(), 0);
     wait_for("what came after the answer is done", || reached.is_finished());
+}
+
+/// For longer than either of both ways of ending may take.
+const ENDLESS: &str = "import time\ndef handler(event, context):\n    time.sleep(300)\n";
+
+#[test]
+fn a_node_waits_no_longer_than_it_is_told_and_no_more_once_it_is_told_again() {
+    if !is_root() {
+        return;
+    }
+    for (drain, is_told_again) in [("1", false), ("86400", true)] {
+        let home = home();
+        let mut node = Node::start_with(home.path(), &["--listen", "127.0.0.1:0", "--drain", drain]);
+        node.deploy(&node.python("endless", "timeout = \"10m\"\n", ENDLESS));
+        let address = node.address.clone();
+        let asking = std::thread::spawn(move || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            let request = "POST /function/endless HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut answer = Vec::new();
+            _ = stream.read_to_end(&mut answer);
+            String::from_utf8_lossy(&answer).into_owned()
+        });
+        let is_busy = |node: &Node| {
+            let told: Value = serde_json::from_str(&node.ok(&["describe", "endless", "-o", "json"])).unwrap();
+            told["instances"]["busy"] == 1
+        };
+        wait_for("it is under way", || is_busy(&node));
+        signal(&node.child, "TERM");
+        // What comes together is told once.
+        signal(&node.child, "INT");
+        if is_told_again {
+            std::thread::sleep(Duration::from_millis(2500));
+            assert!(node.child.try_wait().unwrap().is_none(), "it waits for what is under way");
+            signal(&node.child, "TERM");
+        }
+        wait_for("it ends", || node.child.try_wait().unwrap().is_some());
+        assert_eq!(node.child.try_wait().unwrap().and_then(|status| status.code()), Some(0));
+        assert!(!asking.join().unwrap().starts_with("HTTP/1.1 200"));
+    }
 }
