@@ -15,8 +15,10 @@ use crate::exit::{self, Code, Stop};
 #[command(
     name = "sinew",
     version = crate::commands::version::VERSION,
-    about = "Computations as data, evaluated where the data is",
-    after_help = "Start a node with `sinew up`, then try `sinew new hello` in another terminal.\n\
+    about = "Functions in any language on your own machines, which hand each other memory instead of messages",
+    after_help = "Begin with:\n  sinew new hello -l python && cd hello && sinew dev    a function, served while it is edited\n  \
+                  sinew up                                              a node; then, in another terminal:\n  \
+                  sinew deploy && sinew invoke hello -d '{\"name\": \"Ada\"}'\n\n\
                   Exit codes: 0 ok, 1 failed, 2 usage, 3 the result is a failure, 4 not found, 5 deadline,\n\
                   6 unauthorised, 7 no node, 8 something stored is damaged, 130 interrupted.",
     disable_help_subcommand = true
