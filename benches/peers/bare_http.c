@@ -66,6 +66,7 @@ static void serve(int fd, const char *answer, size_t answer_length) {
 }
 
 static void admit(int listener, int poll) {
+    /* Who has left before is not waited for. */
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC), on = 1;
     struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
 
@@ -82,7 +83,7 @@ static void admit(int listener, int poll) {
 
 int main(int argc, char **argv) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), poll = epoll_create1(EPOLL_CLOEXEC), on = 1;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), poll = epoll_create1(EPOLL_CLOEXEC), on = 1;
     struct epoll_event event = {.events = EPOLLIN, .data.fd = listener}, events[EVENTS];
     char answer[REQUEST_MAX];
     int length;

@@ -8,20 +8,23 @@
 
 // What is text besides `text/…` and what ends in +json or +xml, if it is in UTF-8; without a type it is taken for JSON.
 const HTTP_TEXT_TYPES = new Set([
-  "", "application/json", "application/xml", "application/javascript", "application/x-www-form-urlencoded", "application/graphql",
+  "", "application/json", "application/xml", "application/javascript", "application/graphql",
 ]);
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /** The request as an object that can be written as JSON. */
 function httpEvent(head, body) {
-  const { method = "POST", path: place = "/", query = "", headers: given = [], route, params = [], client } = head.http;
-  const headers = {};
+  const { method = "POST", path: place = "/", query = "", headers: given = [], route, params = [], client = "", scheme = "http" } = head.http;
   const cookies = [];
   for (const [name, value] of given) {
-    if (name === "cookie") cookies.push(...value.split(";").map((part) => part.trim()));
-    else headers[name] = Object.hasOwn(headers, name) ? `${headers[name]},${value}` : value;
+    if (name === "cookie") cookies.push(...value.split(";").map((part) => part.replace(/^[ \t]+|[ \t]+$/g, "")).filter((part) => part !== ""));
   }
-  const domainName = headers.host ?? "";
+  const headers = joinedByCommas(given.filter(([name]) => name !== "cookie"));
+  const [domainName, port] = hostOf(headers.host ?? "");
+  // What a gateway says of who asks; a proxy that is believed has said so already.
+  headers["x-forwarded-for"] ??= client;
+  headers["x-forwarded-port"] ??= port || (scheme === "https" ? "443" : "80");
+  headers["x-forwarded-proto"] ??= scheme;
   const now = new Date();
   const routeKey = route === undefined ? "$default" : `${method} ${route}`;
   const event = {
@@ -39,7 +42,7 @@ function httpEvent(head, body) {
         method,
         path: place,
         protocol: "HTTP/1.1",
-        sourceIp: client ?? "",
+        sourceIp: client,
         userAgent: headers["user-agent"] ?? "",
       },
       requestId: head.call.request_id ?? "",
@@ -51,7 +54,8 @@ function httpEvent(head, body) {
     isBase64Encoded: false,
   };
   if (cookies.length > 0) event.cookies = cookies;
-  if (query !== "") event.queryStringParameters = queryTexts(query);
+  // A first question mark is a part of the query, and not where that begins.
+  if (query !== "") event.queryStringParameters = joinedByCommas(new URLSearchParams(`?${query}`));
   if (params.length > 0) event.pathParameters = Object.fromEntries(params);
   if (body.length > 0) {
     const text = httpText(body, head.contentType);
@@ -68,13 +72,17 @@ function logTime(now) {
   return `${day}:${two(now.getUTCHours())}:${two(now.getUTCMinutes())}:${two(now.getUTCSeconds())} +0000`;
 }
 
-/** Names and values; those of one name are joined by commas. */
-function queryTexts(query) {
-  const texts = {};
-  for (const [name, value] of new URLSearchParams(query)) {
-    texts[name] = Object.hasOwn(texts, name) ? `${texts[name]},${value}` : value;
-  }
-  return texts;
+/** Names and values; those of one name are joined by commas. Whatever a name is, it is one of the object's own. */
+function joinedByCommas(pairs) {
+  const texts = new Map();
+  for (const [name, value] of pairs) texts.set(name, texts.has(name) ? `${texts.get(name)},${value}` : value);
+  return Object.fromEntries(texts);
+}
+
+/** A host's name and its port; an address of version 6 has colons of its own. */
+function hostOf(host) {
+  const [, name, port] = /^(.*[^:]):(\d+)$/s.exec(host) ?? [null, host, ""];
+  return [name, port];
 }
 
 /** A body as a text; null if it is none, by its type or by its bytes. */

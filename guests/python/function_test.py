@@ -212,7 +212,7 @@ class Events(Case):
         told = [event[name] for name in ("version", "rawPath", "queryStringParameters", "cookies")]
         self.assertEqual(told, ["2.0", "/a", {"b": "1,2"}, ["c=1", "d"]])
         self.assertEqual([event["body"], event["isBase64Encoded"]], ["text", False])
-        self.assertEqual(event["requestContext"]["domainName"], "a.b:1")
+        self.assertEqual(event["requestContext"]["domainName"], "a.b")
         event = json.loads(function(b"\xff", **head))
         self.assertEqual([event["body"], event["isBase64Encoded"]], ["/w==", True])
         event = json.loads(function(b"{}", **head, headers=[["content-type", "application/json"]]))

@@ -5,13 +5,14 @@
 # that were written for those. The template has this text before that of
 # `function.py`, in one scope; nothing of it runs for functions that did not ask for it.
 
-import base64
+import binascii
 import time
 
 # What is text besides `text/…` and what ends in +json or +xml, if it is in UTF-8; without a type it is taken for JSON.
 HTTP_TEXT_TYPES = frozenset(
-    ["", "application/json", "application/xml", "application/javascript", "application/x-www-form-urlencoded", "application/graphql"]
+    ["", "application/json", "application/xml", "application/javascript", "application/graphql"]
 )
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def http_event(head, body):
@@ -21,12 +22,18 @@ def http_event(head, body):
     headers, cookies = {}, []
     for name, value in http.get("headers") or ():
         if name == "cookie":
-            cookies += [part.strip() for part in value.split(";")]
+            cookies += [part for part in (part.strip(" \t") for part in value.split(";")) if part]
         else:
             headers[name] = f"{headers[name]},{value}" if name in headers else value
+    client, scheme = http.get("client") or "", http.get("scheme", "http")
+    domain, _, port = host_of(headers.get("host", ""))
+    # What a gateway says of who asks; a proxy that is believed has said so already.
+    headers.setdefault("x-forwarded-for", client)
+    headers.setdefault("x-forwarded-port", port or ("443" if scheme == "https" else "80"))
+    headers.setdefault("x-forwarded-proto", scheme)
     method, route = http.get("method", "POST"), http.get("route")
-    domain = headers.get("host", "")
     now = time.time()
+    at = time.gmtime(now)
     key = "$default" if route is None else f"{method} {route}"
     event = {
         "version": "2.0",
@@ -43,13 +50,14 @@ def http_event(head, body):
                 "method": method,
                 "path": path,
                 "protocol": "HTTP/1.1",
-                "sourceIp": http.get("client") or "",
+                "sourceIp": client,
                 "userAgent": headers.get("user-agent", ""),
             },
             "requestId": call.get("request_id", ""),
             "routeKey": key,
             "stage": "$default",
-            "time": time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime(now)),
+            # Not by the names that the process's language has for months.
+            "time": f"{at.tm_mday:02}/{MONTHS[at.tm_mon - 1]}/" + time.strftime("%Y:%H:%M:%S +0000", at),
             "timeEpoch": int(now * 1000),
         },
         "isBase64Encoded": False,
@@ -63,14 +71,22 @@ def http_event(head, body):
     if body:
         event["body"] = http_text(body, head.content_type)
         if event["body"] is None:
-            event["body"], event["isBase64Encoded"] = base64.b64encode(body).decode(), True
+            event["body"], event["isBase64Encoded"] = binascii.b2a_base64(body, newline=False).decode(), True
     return event
+
+
+def host_of(host):
+    """A host's name, what is between, and its port; an address of version 6 has colons of its own."""
+    name, colon, port = host.rpartition(":")
+    return (name, colon, port) if port.isdigit() and not name.endswith(":") else (host, "", "")
 
 
 def query_texts(query):
     """Names and values; those of one name are joined by commas."""
+    from urllib.parse import parse_qsl
+
     texts = {}
-    for name, value in pairs_of(query):  # noqa: F821
+    for name, value in parse_qsl(query, keep_blank_values=True):
         texts[name] = f"{texts[name]},{value}" if name in texts else value
     return texts
 

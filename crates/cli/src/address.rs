@@ -69,11 +69,11 @@ impl fmt::Display for Address {
 pub(crate) enum Found {
     /// The flags, the environment or the default name it.
     Named(Address),
-    /// None of them names one that runs, and `sinew dev` runs one in this folder, which the command was called in or below.
+    /// None of them names one that there is, and `sinew dev` runs one in this folder, which the command was called in or below.
     OfDev(Address, PathBuf),
 }
 
-/// The node that the flags, the environment or the default name; where none runs at the default, that of `sinew dev`
+/// The node that the flags, the environment or the default name; where there is none at the default, that of `sinew dev`
 /// in the directory that the command is called in, or in one above it.
 pub(crate) fn of(global: &Global) -> Result<Found, Stop> {
     if let Some(text) = &global.node {
@@ -84,8 +84,9 @@ pub(crate) fn of(global: &Global) -> Result<Found, Stop> {
             .suggest("name one with --node http://127.0.0.1:8080 or --node /path/to/node.sock")
     })?;
     let usual = home.join(node::SOCKET_NAME);
+    // Whoever has one that does not answer now means that one.
     if !is_home_named()
-        && !answers(&usual)
+        && !usual.exists()
         && let Some((socket, folder)) = std::env::current_dir().ok().and_then(|folder| dev_node(&folder))
     {
         return Ok(Found::OfDev(Address::Unix(socket), folder));

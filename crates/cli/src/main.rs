@@ -88,7 +88,7 @@ fn dispatch(global: &Global, command: Command, output: &Output) -> anyhow::Resul
         let address = match address::of(global)? {
             Found::Named(address) => address,
             Found::OfDev(address, folder) => {
-                if output.is_terminal() && !output.is_json() {
+                if !output.is_json() {
                     output.say(&format!("(asking the node of `sinew dev` in {})", folder.display()));
                 }
                 address

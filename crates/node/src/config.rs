@@ -62,7 +62,7 @@ pub struct Options {
     pub workers: Option<usize>,
     /// Threads that serve clients; `None`: one, or half as many as processors if there are eight or more.
     pub event_loops: Option<usize>,
-    /// Seconds that requests under way have once the node is told to stop; `None`: 30.
+    /// Seconds that requests under way have once the node is told to stop; `None`: 25.
     pub drain_s: Option<u64>,
     /// Bytes for everything: objects held, relations, and guests.
     pub memory_bytes: Option<u64>,

@@ -297,6 +297,24 @@ impl Deployments {
         }
     }
 
+    /// Has the instances made that a version is to have, before it serves; what served before still has its own. Nothing
+    /// is locked meanwhile: what comes of it is for whoever changes labels then.
+    fn make_ready(&self, procedure: Handle, limits: Limits, expected: &Expected) {
+        self.processes.provide(procedure, limits, expected, true);
+        self.processes.await_least(procedure, limits, expected);
+    }
+
+    /// The same for versions of a function that is there.
+    fn make_versions_ready(&self, name: &str, numbers: &[u64]) {
+        let of = |function: &Function| -> Vec<Version> {
+            numbers.iter().filter_map(|number| function.versions.get(number).cloned()).collect()
+        };
+        let versions = self.serving.read().functions.get(name).map(of).unwrap_or_default();
+        for version in versions {
+            self.make_ready(version.served.procedure, version.limits, &version.expected);
+        }
+    }
+
     /// Loads it once, so that what cannot run never serves.
     fn check(&self, deployment: &Deployment) -> Result<(), FunctionError> {
         let Deployment { runtime, procedure, limits, expected, .. } = deployment;
@@ -331,6 +349,67 @@ impl Deployments {
             .map_err(|fault| FunctionError::Invalid(format!("the function does not load: {}", fault.detail)))
     }
 
+    /// Has a deployment that was checked serve, or be there.
+    fn deploy_checked(
+        &self,
+        name: &str,
+        deployment: Handle,
+        serves: bool,
+        newest: impl Fn() -> Option<(Arc<Served>, bool)>,
+    ) -> Result<Deployed, FunctionError> {
+        let _changing = self.changing.lock();
+        if let Some((served, is_whole)) = newest() {
+            if is_whole || !serves {
+                return Ok(Deployed { served, is_changed: false });
+            }
+            let served = self.switch(name, LIVE, Traffic::whole(served.version))?;
+            return Ok(Deployed { served, is_changed: true });
+        }
+        let known = labels::read(&self.store, Some(name))?.remove(name).unwrap_or_default();
+        let is_new = !self.serving.read().functions.contains_key(name);
+        if is_new && !serves {
+            let why = "a function's first version has to serve: deploy it with traffic";
+            return Err(FunctionError::Invalid(why.to_owned()));
+        }
+        let totals = self.serving.read().functions.get(name).map(|function| function.totals.clone());
+        let totals = totals.unwrap_or_default();
+        let number = known.newest + 1;
+        let version = self.version(name, number, deployment, &totals).map_err(FunctionError::Invalid)?;
+        if serves {
+            // Before anything is written.
+            let serving = self.serving.read();
+            serving.table(Some((name, &version))).map_err(FunctionError::Invalid)?;
+            serving.hosts(Some((name, &version))).map_err(FunctionError::Invalid)?;
+        }
+        labels::add_version(&self.store, name, number, deployment)?;
+        let served = version.served.clone();
+        let new = || Function { versions: BTreeMap::new(), aliases: BTreeMap::new(), totals };
+        let mut serving = self.serving.write();
+        serving.functions.entry(name.to_owned()).or_insert_with(new).versions.insert(number, version);
+        drop(serving);
+        if serves {
+            self.switch(name, LIVE, Traffic::whole(number))?;
+        } else {
+            self.expect_again(Some(name));
+        }
+        self.prune(name)?;
+        Ok(Deployed { served, is_changed: true })
+    }
+
+    /// What a function serves when it is rolled back, and whether that is another thing than now.
+    fn earlier(&self, name: &str, version: Option<u64>) -> Result<(bool, Traffic), FunctionError> {
+        let serving = self.serving.read();
+        let function = serving.functions.get(name).ok_or_else(|| unknown(name))?;
+        let live = function.live().ok_or_else(|| unknown(name))?;
+        let mut numbers = function.versions.keys().rev();
+        let found = match version {
+            Some(wanted) => numbers.find(|number| **number == wanted),
+            None => numbers.find(|number| **number < live.newest()),
+        };
+        let traffic = Traffic::whole(*found.ok_or_else(|| no_version(name, function))?);
+        Ok((traffic != *live, traffic))
+    }
+
     /// Moves an alias of a function, durably, and has it serve so.
     fn switch(&self, name: &str, alias: &str, traffic: Traffic) -> Result<Arc<Served>, FunctionError> {
         let main = {
@@ -343,16 +422,8 @@ impl Deployments {
             }
             main
         };
-        if alias == LIVE {
-            // They are there when the first request comes; those of before go afterwards.
-            self.processes.provide(main.served.procedure, main.limits, &main.expected, true);
-            self.processes.await_least(main.served.procedure, main.limits, &main.expected);
-        }
         let deployment = (alias == LIVE).then_some(main.served.deployment);
-        if let Err(error) = labels::set_alias(&self.store, name, alias, &traffic, deployment) {
-            self.provide(Some(name));
-            return Err(error.into());
-        }
+        labels::set_alias(&self.store, name, alias, &traffic, deployment)?;
         if let Some(function) = self.serving.write().functions.get_mut(name) {
             function.aliases.insert(alias.to_owned(), traffic);
         }
@@ -550,61 +621,28 @@ impl Functions for Deployments {
         if newest().is_none() {
             self.check(&read)?;
         }
-        let _changing = self.changing.lock();
-        if let Some((served, is_whole)) = newest() {
-            if is_whole || !serves {
-                return Ok(Deployed { served, is_changed: false });
-            }
-            let served = self.switch(name, LIVE, Traffic::whole(served.version))?;
-            return Ok(Deployed { served, is_changed: true });
-        }
-        let known = labels::read(&self.store, Some(name))?.remove(name).unwrap_or_default();
-        let is_new = !self.serving.read().functions.contains_key(name);
-        if is_new && !serves {
-            let why = "a function's first version has to serve: deploy it with traffic";
-            return Err(FunctionError::Invalid(why.to_owned()));
-        }
-        let totals = self.serving.read().functions.get(name).map(|function| function.totals.clone());
-        let totals = totals.unwrap_or_default();
-        let number = known.newest + 1;
-        let version = self.version(name, number, deployment, &totals).map_err(FunctionError::Invalid)?;
         if serves {
-            // Before anything is written.
-            let serving = self.serving.read();
-            serving.table(Some((name, &version))).map_err(FunctionError::Invalid)?;
-            serving.hosts(Some((name, &version))).map_err(FunctionError::Invalid)?;
+            self.make_ready(read.procedure, read.limits, &read.expected);
         }
-        labels::add_version(&self.store, name, number, deployment)?;
-        let served = version.served.clone();
-        let new = || Function { versions: BTreeMap::new(), aliases: BTreeMap::new(), totals };
-        let mut serving = self.serving.write();
-        serving.functions.entry(name.to_owned()).or_insert_with(new).versions.insert(number, version);
-        drop(serving);
-        if serves {
-            self.switch(name, LIVE, Traffic::whole(number))?;
-        } else {
-            self.expect_again(Some(name));
+        let deployed = self.deploy_checked(name, deployment, serves, newest);
+        if deployed.is_err() {
+            // Nothing serves that was made ready.
+            self.processes.provide(read.procedure, read.limits, &read.expected, false);
+            self.provide(Some(name));
         }
-        self.prune(name)?;
-        Ok(Deployed { served, is_changed: true })
+        deployed
     }
 
     fn roll_back(&self, name: &str, version: Option<u64>) -> Result<Deployed, FunctionError> {
+        let earlier = self.earlier(name, version)?.1;
+        self.make_versions_ready(name, &[earlier.main()]);
         let _changing = self.changing.lock();
-        let traffic = {
-            let serving = self.serving.read();
-            let function = serving.functions.get(name).ok_or_else(|| unknown(name))?;
-            let live = function.live().ok_or_else(|| unknown(name))?;
-            let mut numbers = function.versions.keys().rev();
-            let found = match version {
-                Some(wanted) => numbers.find(|number| **number == wanted),
-                None => numbers.find(|number| **number < live.newest()),
-            };
-            let traffic = Traffic::whole(*found.ok_or_else(|| no_version(name, function))?);
-            (traffic != *live, traffic)
-        };
-        let served = self.switch(name, LIVE, traffic.1)?;
-        Ok(Deployed { served, is_changed: traffic.0 })
+        let switched = self.earlier(name, version).and_then(|(is_changed, traffic)| {
+            let served = self.switch(name, LIVE, traffic)?;
+            Ok(Deployed { served, is_changed })
+        });
+        // Where it failed, nothing serves that was made ready.
+        switched.inspect_err(|_| self.provide(Some(name)))
     }
 
     fn set_alias(&self, name: &str, alias: &str, shares: &[(u64, u32)]) -> Result<(), FunctionError> {
@@ -614,6 +652,10 @@ impl Functions for Deployments {
             return Err(FunctionError::Invalid(why));
         }
         let traffic = Traffic::new(shares).map_err(FunctionError::Invalid)?;
+        if alias == LIVE {
+            let numbers: Vec<u64> = shares.iter().map(|(number, _)| *number).collect();
+            self.make_versions_ready(name, &numbers);
+        }
         let _changing = self.changing.lock();
         {
             let serving = self.serving.read();
@@ -625,7 +667,7 @@ impl Functions for Deployments {
                 return Err(FunctionError::Invalid(format!("a function has at most {ALIASES_MAX} aliases")));
             }
         }
-        self.switch(name, alias, traffic).map(drop)
+        self.switch(name, alias, traffic).map(drop).inspect_err(|_| self.provide(Some(name)))
     }
 
     fn remove_alias(&self, name: &str, alias: &str) -> Result<(), FunctionError> {

@@ -48,7 +48,7 @@ const UNDER_WAY_MAX: usize = 4096;
 const RETIRED_MAX: usize = 1024;
 /// The longest wait for the memory of an instance that is only to be loaded.
 const LOAD_MAX: Duration = Duration::from_secs(60);
-/// How long a deployment waits for the instances that a function is to have, also since the last one came; and how
+/// How long a deployment waits for the instances that a function is to have, also where none is being made; and how
 /// often it looks.
 const LEAST_WITHIN: Duration = Duration::from_secs(30);
 const LEAST_PAUSE: Duration = Duration::from_secs(2);
@@ -275,20 +275,18 @@ impl Processes {
     }
 
     /// Waits until a procedure has the instances that it is to have at least, or so many as there will be: for as long as
-    /// their number grows, and not for ever.
+    /// some are being made, and not for ever.
     pub(crate) fn await_least(&self, procedure: Handle, limits: Limits, expected: &Expected) {
         let Some(fleet) = self.known_fleet().filter(|_| expected.least > 0) else { return };
         let spec = Spec { procedure, limits };
         let begun = Instant::now();
         let (mut most, mut since) = (0, begun);
         while begun.elapsed() < LEAST_WITHIN && since.elapsed() < LEAST_PAUSE {
-            let report = fleet.report();
-            let found = report.functions.iter().find(|found| found.spec == spec);
-            let there = found.map_or(0, |found| found.stats.idle + found.stats.busy);
+            let (there, starting) = fleet.ready_of(&spec);
             if there >= expected.least {
                 return;
             }
-            if there > most {
+            if there > most || starting > 0 {
                 (most, since) = (there, Instant::now());
             }
             std::thread::sleep(LEAST_LOOK);

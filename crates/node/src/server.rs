@@ -23,9 +23,9 @@ use crate::traces::Traces;
 use crate::{Error, SOCKET_NAME};
 
 /// How long requests under way may take once the node is told to stop, unless it is said.
-const DRAIN_S: u64 = 30;
+const DRAIN_S: u64 = 25;
 /// Who is told to stop twice within this was told once: some tell what they have started, and so does the terminal.
-const ONCE: Duration = Duration::from_secs(1);
+const ONCE: Duration = Duration::from_millis(300);
 
 /// What a node that is ready tells its starter.
 #[derive(Debug, Clone)]

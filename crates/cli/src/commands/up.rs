@@ -63,7 +63,7 @@ pub(crate) struct Arguments {
     /// Threads that serve clients [default: one, or half as many as processors if there are eight or more]
     #[arg(long, value_name = "N", value_parser = parse_event_loops, env = "SINEW_EVENT_LOOPS")]
     event_loops: Option<usize>,
-    /// Seconds that requests under way have once it is told to stop; told twice, it ends at once [default: 30]
+    /// Seconds that requests under way have once it is told to stop; told again, it ends at once [default: 25]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400), env = "SINEW_DRAIN")]
     drain: Option<u64>,
     /// Memory for objects, relations and sandboxes, like 2GiB [default: half of the machine's]

@@ -18,7 +18,8 @@ const OTHER_LOCKS: [&str; 3] = ["yarn.lock", "pnpm-lock.yaml", "bun.lock"];
 
 /// What people are to be told of a source whose packages are not installed; nothing if there are none, or they lie in it.
 pub(crate) fn told(function: &Function, source: &Path) -> Option<String> {
-    if !function.has_requirements {
+    // What is in a layer may be all that it needs.
+    if !function.has_requirements || !function.layers.is_empty() {
         return None;
     }
     let (file, names, advice) = match function.runtime {

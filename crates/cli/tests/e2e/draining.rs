@@ -155,7 +155,9 @@ fn a_node_waits_no_longer_than_it_is_told_and_no_more_once_it_is_told_again() {
             assert!(node.child.try_wait().unwrap().is_none(), "it waits for what is under way");
             signal(&node.child, "TERM");
         }
+        let told = Instant::now();
         wait_for("it ends", || node.child.try_wait().unwrap().is_some());
+        assert!(told.elapsed() < Duration::from_secs(20), "it took {:?}", told.elapsed());
         assert_eq!(node.child.try_wait().unwrap().and_then(|status| status.code()), Some(0));
         assert!(!asking.join().unwrap().starts_with("HTTP/1.1 200"));
     }

@@ -3,12 +3,15 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::functions::is_root;
 use super::{Node, home, http_with};
 
+const PATIENCE: Duration = Duration::from_secs(60);
 const PYTHON: &str = "def handler(event, context):\n    print('heard', event)\n    \
                       return {'data': event, 'attributes': context.cloud_event}\n";
 const NODE: &str = "exports.handler = async (event, context) => {\n  console.log('heard', JSON.stringify(event));\n  \
@@ -60,8 +63,12 @@ fn logs_are_followed_as_requests_end() {
     node.call("inpython", &json!("before"));
     let mut follow = node.command(&["logs", "inpython", "-f", "-n", "1", "-o", "json"]);
     let mut following = follow.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
-    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let (sender, lines) = channel();
+    let printed = BufReader::new(following.stdout.take().unwrap());
+    std::thread::spawn(move || {
+        printed.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)).unwrap_or_default();
+    });
+    let next = || -> Value { serde_json::from_str(&lines.recv_timeout(PATIENCE).unwrap()).unwrap() };
     assert_eq!(next()["log"], "heard before\n");
     for word in ["one", "two", "three"] {
         node.call("inpython", &json!(word));

@@ -26,7 +26,10 @@ fn the_event_is_the_whole_request_and_the_same_in_python_and_node() {
     node.deploy(&node.python("apy", &SETTINGS.replace("NAME", "apy"), PYTHON));
     node.deploy(&node.nodejs("ajs", &SETTINGS.replace("NAME", "ajs"), NODE));
     let json_type = "Content-Type: application/json\r\n";
-    let cases: [(&str, &str, &[u8]); 8] = [
+    let cases: [(&str, &str, &[u8]); 11] = [
+        ("GET /function/NAME?__proto__=1&a;b=2&%ff=%zz&+=+&&=x", "__proto__: 2\r\nCookie: ;a=1;\r\n", b""),
+        ("GET /function/NAME??a=1&b==", "", b""),
+        ("POST /function/NAME", "Content-Type: text/plain\r\n", b"\xef\xbb\xbfx"),
         ("GET /function/NAME", "", b""),
         ("GET /function/NAME/a%20b/c?x=1&x=2&y=a%20b&z", COOKIES, b""),
         ("PUT /function/NAME/o", json_type, "{\"größe\": 1}".as_bytes()),
@@ -78,6 +81,15 @@ fn the_event_is_what_a_gateway_would_say_and_who_calls_in_another_way_says_it() 
     assert_eq!(event["cookies"], json!(["a=1", "b=2", "c=3"]));
     assert_eq!((&event["headers"]["x-two"], &event["headers"]["cookie"]), (&json!("1,2"), &Value::Null));
     assert_eq!(event["requestContext"]["http"]["sourceIp"], "127.0.0.1");
+    assert_eq!(
+        (&event["headers"]["x-forwarded-proto"], &event["headers"]["x-forwarded-for"]),
+        (&json!("http"), &json!("127.0.0.1"))
+    );
+    let event = ask("GET /function/ajs?__proto__=1", "__proto__: 2\r\n", b"");
+    assert_eq!(
+        (&event["queryStringParameters"]["__proto__"], &event["headers"]["__proto__"]),
+        (&json!("1"), &json!("2"))
+    );
     assert_eq!((&event["routeKey"], &event["isBase64Encoded"]), (&json!("$default"), &json!(false)));
     assert_eq!((&event["body"], &event["pathParameters"]), (&Value::Null, &Value::Null));
     let event = ask("GET /apy/book/a/b?q=%C3%B6", "", b"");
@@ -127,6 +139,10 @@ def order(order: Order, response: Response):
     response.set_cookie("seen", order.name)
     return order
 
+@app.get("/slash/")
+def slash():
+    return {}
+
 @app.post("/raw")
 async def raw(request: Request):
     return {"sha": hashlib.sha256(await request.body()).hexdigest()}
@@ -154,6 +170,7 @@ const serverless = require("serverless-http");
 const app = express();
 app.get("/items/:number", (req, res) => res.json({ number: Number(req.params.number), q: req.query.q ?? "none", cookie: req.headers.cookie }));
 app.post("/orders", express.json(), (req, res) => res.status(201).cookie("seen", req.body.name).json(req.body));
+app.get("/slash/", (req, res) => res.json({}));
 app.post("/raw", express.raw({ type: "*/*" }), (req, res) => res.json({ sha: crypto.createHash("sha256").update(req.body).digest("hex") }));
 exports.served = serverless(app);
 "#;
@@ -167,6 +184,9 @@ fn asked(node: &Node, name: &str) {
     assert_eq!((status, &told["number"], &told["q"]), (200, &json!(7), &json!("a b")), "{told}");
     assert!(told["cookie"] == "1" || told["cookie"] == "a=1", "{told}");
     assert_eq!(get("/nowhere", "").0, 404);
+    // What an application makes of the address that it was asked at.
+    let (status, head, _) = node.asks(&format!("GET /function/{name}/slash"), "", b"");
+    assert!(matches!(status, 200 | 307) && !head.contains("https://"), "{head}");
     let json_type = "Content-Type: application/json\r\n";
     let (status, head, body) =
         node.asks(&format!("POST /function/{name}/orders"), json_type, "{\"name\": \"größe\"}".as_bytes());

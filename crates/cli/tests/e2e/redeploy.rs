@@ -14,6 +14,15 @@ use super::{Node, home};
 const CLIENTS: usize = 6;
 const VERSIONS: u64 = 8;
 
+/// Whatever happens, clients come to their end.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Deploys version after version while clients ask; `source` has a function's source that answers its number.
 fn loses_nothing(node: &Node, name: &str, deploy: impl Fn(u64)) {
     deploy(1);
@@ -29,6 +38,7 @@ fn loses_nothing(node: &Node, name: &str, deploy: impl Fn(u64)) {
         }
     };
     std::thread::scope(|scope| {
+        let _over = Over(&is_over);
         for _ in 0..CLIENTS {
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
@@ -58,7 +68,6 @@ fn loses_nothing(node: &Node, name: &str, deploy: impl Fn(u64)) {
         node.ok(&["rollback", name, "--to", "1"]);
         served(1);
         node.ok(&["alias", name, "live", "2@50", "3"]);
-        is_over.store(true, Ordering::SeqCst);
     });
     let wrong = wrong.into_inner().unwrap();
     assert!(wrong.is_empty(), "{name}: {} of {asked:?}: {:?}", wrong.len(), wrong.first());

@@ -8,7 +8,8 @@
 //!
 //! That order: of the functions with too few instances the one that holds the
 //! least memory goes first, and among those that have waited beyond patience
-//! the one that has waited longest; nobody passes it. When a call ends and
+//! the one that has waited longest, of those that have no instance before others;
+//! nobody passes it. When a call ends and
 //! another of its function waits, the instance gives way all the same if the
 //! first function in that order has much less, or is beyond patience while
 //! the instance was kept for as long. So a burst slows others down, and does
@@ -57,8 +58,8 @@ pub struct Policy {
     provided: BTreeSet<FunctionId>,
     /// What these hold is more than is kept from others, as of the last look.
     holds_too_much: bool,
-    /// Instances that are being made.
-    starting: u32,
+    /// Instances that are being made for no call.
+    providing: u32,
     /// The functions of calls that wait.
     tickets: HashMap<Ticket, FunctionId>,
     /// Charged for all instances.
@@ -122,7 +123,7 @@ impl Policy {
             wanting: BTreeSet::new(),
             provided: BTreeSet::new(),
             holds_too_much: false,
-            starting: 0,
+            providing: 0,
             tickets: HashMap::default(),
             used_bytes: 0,
             stopping_bytes: 0,

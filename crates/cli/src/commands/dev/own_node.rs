@@ -56,6 +56,8 @@ impl OwnNode {
             home: Some(home),
             listen,
             debugging,
+            // Who edits waits for nobody.
+            drain_s: Some(2),
             version: VERSION.to_owned(),
             commit: COMMIT.to_owned(),
             sandbox_init: sandbox_init::command(),

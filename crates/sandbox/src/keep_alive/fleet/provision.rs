@@ -4,7 +4,7 @@
 
 use objects::Handle;
 
-use super::{Decision, Fleet, Function, FunctionId, Policy};
+use super::{Decision, Fleet, Function, FunctionId, Policy, Spec};
 
 impl Fleet {
     /// From now on a function has at least so many instances, as far as it may have them and there is memory: they are
@@ -21,6 +21,12 @@ impl Fleet {
         if !state.policy.knows(id) {
             state.forget(id);
         }
+    }
+
+    /// How many instances of a function there are that can serve, and how many are being made.
+    pub fn ready_of(&self, spec: &Spec) -> (u32, u32) {
+        let state = self.shared.state.lock();
+        state.ids.get(spec).map_or((0, 0), |id| state.policy.ready_of(*id))
     }
 
     /// No further calls of this procedure are expected: its instances end, each

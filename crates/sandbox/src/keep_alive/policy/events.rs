@@ -233,7 +233,7 @@ impl Policy {
         }
         instance.ready_at = now;
         function.starting -= 1;
-        self.starting -= 1;
+        self.providing -= u32::from(instance.is_provided);
         function.cost_ns.add(cost_ns);
         self.employ(now, id, &mut out);
         self.grow(now, &mut out);
@@ -248,7 +248,7 @@ impl Policy {
         }
         let Some(instance) = self.instances.remove(&id) else { return out };
         self.used_bytes -= instance.bytes;
-        self.starting -= 1;
+        self.providing -= u32::from(instance.is_provided);
         let mut is_waited_for = true;
         if let Some(function) = self.functions.get_mut(&instance.function) {
             function.starting -= 1;
@@ -294,7 +294,7 @@ impl Policy {
         let State::Busy { since } = instance.state else { return out };
         if let Some(function) = self.functions.get_mut(&instance.function) {
             function.busy -= 1;
-            function.failures = 0;
+            (function.failures, function.provided_from) = (0, now);
             function.duration_ns.add(now.saturating_sub(since));
         }
         if is_alive {

@@ -84,7 +84,9 @@ impl Policy {
         });
         claims.min_by_key(|claim| {
             let held = if claim.is_beyond_patience { 0 } else { claim.held_bytes };
-            (!claim.is_beyond_patience, held, claim.since, claim.function)
+            // Who has some goes on, if slowly.
+            let waits_for_more = claim.is_beyond_patience && !claim.has_none;
+            (!claim.is_beyond_patience, waits_for_more, held, claim.since, claim.function)
         })
     }
 
@@ -124,7 +126,6 @@ impl Policy {
     ) -> Option<&mut Instance> {
         let function = self.functions.get_mut(&id)?;
         function.starting += 1;
-        self.starting += 1;
         function.held_bytes += bytes;
         self.used_bytes += bytes;
         self.last_instance += 1;

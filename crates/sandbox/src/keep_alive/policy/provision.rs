@@ -66,7 +66,11 @@ impl Policy {
             let is_due = function.instances() < function.least && function.provided_from <= now;
             is_due.then_some(*id)
         };
-        let lacking: Vec<FunctionId> = self.provided.iter().filter_map(lacking).collect();
+        let mut lacking: Vec<FunctionId> = self.provided.iter().filter_map(lacking).collect();
+        // Those that fail are not in the way of others.
+        lacking.sort_by_key(|id| {
+            self.functions.get(id).map(|function| (function.failures, function.provided_from))
+        });
         for id in lacking {
             while let Some(bytes) = self.provides_one(id, provided_bytes, out) {
                 provided_bytes += bytes;
@@ -79,14 +83,14 @@ impl Policy {
         let function = self.functions.get(&id)?;
         // To be made takes a processor.
         let at_once_max = self.options.processors.clamp(1, AT_ONCE_MAX);
-        let is_enough = function.instances() >= function.least || self.starting >= at_once_max;
+        let is_enough = function.instances() >= function.least || self.providing >= at_once_max;
         let half = self.budget() / BUDGET_SHARE;
         let (size, left) = (self.size_of(id), half.saturating_sub(provided_bytes));
         let is_first = !function.is_measured() && function.starting == 0;
         let bytes = match size <= left {
             true => size,
             // Most take far less than they may, which is known as soon as there is one.
-            false if is_first && left >= half / FIRST_SHARE => left,
+            false if is_first && left >= half / FIRST_SHARE => half / FIRST_SHARE,
             false => return None,
         };
         if is_enough || self.reclaimable_bytes() < bytes {
@@ -97,6 +101,7 @@ impl Policy {
             return None;
         }
         self.start(id, bytes, false, out)?.is_provided = true;
+        self.providing += 1;
         Some(bytes)
     }
 
@@ -151,6 +156,13 @@ impl Policy {
         let Some(function) = self.functions.get(&instance.function) else { return false };
         let is_kept = instance.is_new || self.idle_ns(instance.function) > 0;
         is_kept && function.instances() <= function.least
+    }
+
+    /// Instances of a function that can serve, and those that are being made.
+    pub fn ready_of(&self, id: FunctionId) -> (u32, u32) {
+        self.functions
+            .get(&id)
+            .map_or((0, 0), |function| (function.idle.len() as u32 + function.busy, function.starting))
     }
 
     /// Whether a function is to have instances also when nobody calls it.

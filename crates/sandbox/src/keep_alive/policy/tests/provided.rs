@@ -257,3 +257,17 @@ fn a_call_is_not_refused_for_one_that_nobody_asked_for() {
     assert_eq!(policy.failed(2 * MS, InstanceId(2)), [], "the busy one comes to it");
     assert_eq!(policy.over(3 * MS, 1), [used(2, 1, Found::Warm)]);
 }
+
+#[test]
+fn who_has_none_is_not_behind_who_has_and_waits_for_more() {
+    let mut policy = Policy::new(options());
+    provided(&mut policy, A, settings(), &[1]);
+    idle(&mut policy, 0, B, 2);
+    assert_eq!(policy.call(MS, B, 1), [used(1, 2, Found::Warm)]);
+    for ticket in 2..20 {
+        assert_eq!(policy.call(MS, B, ticket), []);
+    }
+    assert_eq!(policy.call(2 * MS, C, 20), []);
+    assert_eq!(policy.tick(SECOND), [stop(1, StopReason::Evicted)]);
+    assert_eq!(policy.stopped(SECOND, InstanceId(1)), [start(C, 3)]);
+}
