@@ -16,15 +16,21 @@ const COOKIES: &str = "Cookie: a=1; b=2\r\nCookie: c=3\r\nX-Two: 1\r\nX-Two: 2\r
 const PYTHON: &str = "def handler(event, context):\n    return {'statusCode': 203, 'body': event}\n";
 const NODE: &str = "exports.handler = async (event) => ({ statusCode: 203, body: event });\n";
 
+/// A node that has the same function in Python and in Node.
+fn in_both(home: &std::path::Path) -> Node {
+    let node = Node::start(home);
+    node.deploy(&node.python("apy", &SETTINGS.replace("NAME", "apy"), PYTHON));
+    node.deploy(&node.nodejs("ajs", &SETTINGS.replace("NAME", "ajs"), NODE));
+    node
+}
+
 #[test]
 fn the_event_is_the_whole_request_and_the_same_in_python_and_node() {
     if !is_root() {
         return;
     }
     let home = home();
-    let node = Node::start(home.path());
-    node.deploy(&node.python("apy", &SETTINGS.replace("NAME", "apy"), PYTHON));
-    node.deploy(&node.nodejs("ajs", &SETTINGS.replace("NAME", "ajs"), NODE));
+    let node = in_both(home.path());
     let json_type = "Content-Type: application/json\r\n";
     let cases: [(&str, &str, &[u8]); 11] = [
         ("GET /function/NAME?__proto__=1&a;b=2&%ff=%zz&+=+&&=x", "__proto__: 2\r\nCookie: ;a=1;\r\n", b""),
@@ -68,9 +74,7 @@ fn the_event_is_what_a_gateway_would_say_and_who_calls_in_another_way_says_it() 
         return;
     }
     let home = home();
-    let node = Node::start(home.path());
-    node.deploy(&node.python("apy", &SETTINGS.replace("NAME", "apy"), PYTHON));
-    node.deploy(&node.nodejs("ajs", &SETTINGS.replace("NAME", "ajs"), NODE));
+    let node = in_both(home.path());
     let ask = |request: &str, headers: &str, body: &[u8]| -> Value {
         serde_json::from_str(&node.asks(request, headers, body).2).unwrap()
     };

@@ -18,6 +18,18 @@ fn provided(policy: &mut Policy, function: FunctionId, settings: Settings, insta
     }
 }
 
+/// One of A's stands ready, and B has many calls that wait for the one that it has. Both have 80 MiB of 100.
+fn b_waits_beside_a() -> Policy {
+    let mut policy = Policy::new(options());
+    provided(&mut policy, A, settings(), &[1]);
+    idle(&mut policy, 0, B, 2);
+    assert_eq!(policy.call(MS, B, 1), [used(1, 2, Found::Warm)]);
+    for ticket in 2..20 {
+        assert_eq!(policy.call(MS, B, ticket), []);
+    }
+    policy
+}
+
 #[test]
 fn they_are_there_before_a_call_and_do_not_expire() {
     let mut policy = Policy::new(two_processors());
@@ -200,13 +212,7 @@ fn memory_that_a_call_waits_for_is_not_theirs() {
 
 #[test]
 fn whoever_has_instances_does_not_take_them_and_nobody_makes_room_in_vain() {
-    let mut policy = Policy::new(options());
-    provided(&mut policy, A, settings(), &[1]);
-    idle(&mut policy, 0, B, 2);
-    assert_eq!(policy.call(MS, B, 1), [used(1, 2, Found::Warm)]);
-    for ticket in 2..20 {
-        assert_eq!(policy.call(MS, B, ticket), []);
-    }
+    let mut policy = b_waits_beside_a();
     assert_eq!(policy.tick(10 * SECOND), [], "B waits for its own");
     // Of C one that rests, with 10 MiB; B is busy with 40, and A's has grown.
     let mut policy = Policy::new(options());
@@ -260,13 +266,7 @@ fn a_call_is_not_refused_for_one_that_nobody_asked_for() {
 
 #[test]
 fn who_has_none_is_not_behind_who_has_and_waits_for_more() {
-    let mut policy = Policy::new(options());
-    provided(&mut policy, A, settings(), &[1]);
-    idle(&mut policy, 0, B, 2);
-    assert_eq!(policy.call(MS, B, 1), [used(1, 2, Found::Warm)]);
-    for ticket in 2..20 {
-        assert_eq!(policy.call(MS, B, ticket), []);
-    }
+    let mut policy = b_waits_beside_a();
     assert_eq!(policy.call(2 * MS, C, 20), []);
     assert_eq!(policy.tick(SECOND), [stop(1, StopReason::Evicted)]);
     assert_eq!(policy.stopped(SECOND, InstanceId(1)), [start(C, 3)]);
