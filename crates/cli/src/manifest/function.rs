@@ -320,11 +320,12 @@ fn check_least(function: &Function, place: &Range<usize>, table: &DeTable<'_>, r
     reader.faults.push(Fault::new(place, message).hint("raise `concurrency`, or lower `min-instances`"));
 }
 
-/// Notes that it is to take an event that it cannot have.
+/// Notes that it is to take an event that it cannot have. Of a module that has been noted already, as a field
+/// that means nothing there.
 fn check_event(function: &Function, table: &DeTable<'_>, reader: &mut Reader<'_>) {
     let has_events = matches!(function.runtime, Runtime::Python | Runtime::Node);
     let is_told_less = function.pure || function.is_workflow || function.streams_body;
-    if !function.takes_http_event || (has_events && !is_told_less) {
+    if !function.takes_http_event || function.runtime == Runtime::Wasm || (has_events && !is_told_less) {
         return;
     }
     let (name, runtime) = (&function.name, function.runtime.name());
