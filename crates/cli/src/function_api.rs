@@ -38,6 +38,61 @@ impl Deployed {
     }
 }
 
+/// Which records of requests are wanted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LogsWanted<'a> {
+    pub(crate) function: Option<&'a str>,
+    pub(crate) request_id: Option<&'a str>,
+    /// Those with a higher number.
+    pub(crate) after: u64,
+    /// Those that ended since then, in milliseconds since 1970.
+    pub(crate) since_ms: u64,
+    pub(crate) failed: bool,
+    /// That printed this, or failed with it.
+    pub(crate) text: Option<&'a str>,
+    /// With the time and the stream of each line.
+    pub(crate) lines: bool,
+    /// Also those that run, of which so many lines are known: `SPAN:LINES,…`.
+    pub(crate) running: Option<String>,
+    /// The newest so many.
+    pub(crate) limit: usize,
+}
+
+/// What the node tells of them.
+#[derive(Debug)]
+pub(crate) struct Logs {
+    pub(crate) records: Vec<Value>,
+    pub(crate) running: Vec<Value>,
+    /// The number of the last one of all.
+    pub(crate) last: u64,
+}
+
+impl LogsWanted<'_> {
+    fn path(&self) -> String {
+        let Self { after, since_ms, failed, lines, limit, .. } = self;
+        let mut path =
+            format!("/v1/logs?after={after}&since_ms={since_ms}&failed={failed}&lines={lines}&limit={limit}");
+        let running = self.running.as_deref();
+        let texts = [("function", self.function), ("request_id", self.request_id), ("text", self.text)];
+        for (name, value) in texts.into_iter().chain([("running", running)]) {
+            if let Some(value) = value {
+                path.push_str(&format!("&{name}={}", encoded(value)));
+            }
+        }
+        path
+    }
+}
+
+/// A text as a value of a query.
+fn encoded(text: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(byte).collect()
+}
+
 impl Node {
     /// The Python that runs functions; `None` if the node has none, or is too old to say.
     pub(crate) async fn python(&mut self) -> anyhow::Result<Option<Wanted>> {
@@ -93,31 +148,26 @@ impl Node {
         }
     }
 
-    /// The newest requests after one of this number, the oldest first, and the
-    /// number of the last one of all.
-    pub(crate) async fn calls(
-        &mut self,
-        function: Option<&str>,
-        request_id: Option<&str>,
-        after: u64,
-        limit: usize,
-    ) -> anyhow::Result<(Vec<Value>, u64)> {
-        let mut path = format!("/v1/logs?after={after}&limit={limit}");
-        for (name, value) in [("function", function), ("request_id", request_id)] {
-            if let Some(value) = value {
-                // What is not plain is in no name and in no id.
-                let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-                if !value.bytes().all(plain) {
-                    return Ok((Vec::new(), after));
-                }
-                path.push_str(&format!("&{name}={value}"));
-            }
-        }
-        let mut answer = self.json(Request::get(path), whole(Bytes::new())).await?;
+    /// The newest requests that are wanted, the oldest first, and what is printed by those that run.
+    pub(crate) async fn logs(&mut self, wanted: &LogsWanted<'_>) -> anyhow::Result<Logs> {
+        let mut answer = self.json(Request::get(wanted.path()), whole(Bytes::new())).await?;
+        let running = match answer["running"].take() {
+            Value::Array(running) => running,
+            _ => Vec::new(),
+        };
         match (answer["records"].take(), answer["last"].as_u64()) {
-            (Value::Array(records), Some(last)) => Ok((records, last)),
+            (Value::Array(records), Some(last)) => Ok(Logs { records, running, last }),
             _ => anyhow::bail!("the node's answer has no records"),
         }
+    }
+
+    /// The newest records of a request and its calls, so many at most.
+    pub(crate) async fn calls(
+        &mut self,
+        request_id: Option<&str>,
+        limit: usize,
+    ) -> anyhow::Result<Vec<Value>> {
+        Ok(self.logs(&LogsWanted { request_id, limit, ..LogsWanted::default() }).await?.records)
     }
 
     /// Removes a function. Its versions' objects stay.

@@ -12,6 +12,7 @@ use objects::Handle;
 
 use crate::counts::Counts;
 use crate::journal::Record;
+use crate::printed::{Printed, Printing};
 use crate::usage::Spent;
 use crate::workflows::Declaration;
 
@@ -215,7 +216,7 @@ pub struct CallReport {
     /// From the evaluator's decision to the end, waiting included.
     pub whole: Duration,
     /// What it printed.
-    pub log: Vec<u8>,
+    pub log: Printed,
     /// What it took; `None` if no instance came to it.
     pub spent: Option<Spent>,
     /// How a step of a workflow says that its time went.
@@ -371,6 +372,11 @@ pub trait Functions: Send + Sync {
     /// [`FunctionError::NotFound`] if there is none for that, [`FunctionError::Failed`] if it cannot be started.
     fn interpreter(&self, runtime: &str) -> Result<Interpreter, FunctionError> {
         Err(FunctionError::NotFound(format!("there is no interpreter for {runtime:?}")))
+    }
+
+    /// What calls that run have printed so far. Blocks, but not for long.
+    fn printing(&self) -> Vec<Printing> {
+        Vec::new()
     }
 
     /// How an application of a function ran, once; none where it did not run

@@ -285,7 +285,7 @@ pub(crate) fn since_1970() -> Duration {
 }
 
 /// Microseconds since 1970.
-fn micros_now() -> u64 {
+pub(crate) fn micros_now() -> u64 {
     u64::try_from(since_1970().as_micros()).unwrap_or(u64::MAX)
 }
 

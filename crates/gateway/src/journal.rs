@@ -1,22 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What became of the last requests to functions, with what they printed.
 //!
-//! A ring in memory, bounded in records and bytes: the oldest go first. Records
-//! are numbered, so that a reader goes on where it stopped, and notices when
-//! it was too slow.
+//! Two rings in memory, bounded in records and bytes: one of requests that printed something or
+//! failed, and one of all others, so that a function that is asked very often pushes nobody's
+//! failure out. The oldest go first. The first kind is written to files besides (`archive.rs`),
+//! from where older ones are read, also those from before the node was started.
+//!
+//! Records are numbered by the time at which they were kept, in microseconds since 1970, or by the
+//! next number: so a reader goes on where it stopped, also after a restart.
+
+mod archive;
+mod backwards;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde::Serialize;
 
+pub(crate) use archive::Archive;
+pub use archive::ArchiveOptions;
+
 use crate::invocation::Span;
+use crate::printed::{Line, Log};
 use crate::usage::Usage;
 
-/// Records that are kept.
+/// Records of either kind that are kept in memory.
 const RECORDS_MAX: usize = 10_000;
-/// Bytes of all that is kept.
-const BYTES_MAX: usize = 32 << 20;
+/// Bytes of those that printed something or failed.
+const TOLD_BYTES_MAX: usize = 32 << 20;
+/// Bytes of the others.
+const QUIET_BYTES_MAX: usize = 8 << 20;
 /// Bytes of one record's log; of a longer one the end is kept.
 const LOG_MAX: usize = 256 << 10;
 /// What a record takes besides its texts.
@@ -25,7 +40,7 @@ const RECORD_BYTES: usize = 384;
 /// One request to a function.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Record {
-    /// Its number; the next one's is one more.
+    /// Its number; that of the next one is higher.
     pub(crate) sequence: u64,
     /// Names it among those of its request; none of what can make no calls.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,137 +71,161 @@ pub(crate) struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<String>,
     /// What it printed.
-    pub(crate) log: String,
+    #[serde(skip)]
+    pub(crate) log: Log,
+}
+
+/// A record as its readers get it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Shown<'a> {
+    #[serde(flatten)]
+    pub(crate) record: &'a Record,
+    pub(crate) log: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lines: Option<Vec<Line<'a>>>,
+    /// In which prices are.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) currency: &'a str,
 }
 
 impl Record {
     fn bytes(&self) -> usize {
         let failure = self.failure.as_ref().map_or(0, String::len);
         let tenant = self.tenant.as_ref().map_or(0, String::len);
-        RECORD_BYTES + tenant + self.request_id.len() + self.function.len() + self.log.len() + failure
+        RECORD_BYTES + tenant + self.request_id.len() + self.function.len() + self.log.bytes() + failure
     }
+
+    /// It says more than that it went well.
+    fn is_told(&self) -> bool {
+        self.has_failed() || !self.log.text.is_empty()
+    }
+
+    fn has_failed(&self) -> bool {
+        has_failed(self.status, self.failure.is_some())
+    }
+}
+
+/// Whether a request has failed by its status, and by whether something is known of why.
+fn has_failed(status: u16, has_reason: bool) -> bool {
+    status >= 500 || has_reason
 }
 
 /// Which records a reader wants.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct Wanted {
     /// With its steps, if it is a workflow.
-    pub(crate) function: Option<&'a str>,
-    pub(crate) request_id: Option<&'a str>,
+    pub(crate) function: Option<String>,
+    pub(crate) request_id: Option<String>,
     /// Only those with a higher number.
     pub(crate) after: u64,
+    /// Only those that failed.
+    pub(crate) failed: bool,
+    /// Only those that printed this, or failed with it.
+    pub(crate) text: Option<String>,
     /// The newest so many.
     pub(crate) limit: usize,
 }
 
+impl Wanted {
+    fn fits(&self, record: &Record) -> bool {
+        let is_in = |text: &str| {
+            let failure = record.failure.as_deref().unwrap_or_default();
+            record.log.text.contains(text) || failure.contains(text)
+        };
+        self.function.as_deref().is_none_or(|function| is_of(&record.function, function))
+            && self.request_id.as_deref().is_none_or(|id| record.request_id == id)
+            && (!self.failed || record.has_failed())
+            && self.text.as_deref().is_none_or(is_in)
+    }
+}
+
 /// The last requests.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Journal {
+    told: Ring,
+    quiet: Ring,
+    last: u64,
+    /// All those that are told and have this number or a higher one are here.
+    complete_from: u64,
+}
+
+/// Records of one kind, the oldest first.
+#[derive(Debug)]
+struct Ring {
     records: VecDeque<Arc<Record>>,
     bytes: usize,
-    last: u64,
+    bytes_max: usize,
 }
 
 impl Journal {
-    /// Keeps a record, under the next number.
-    pub(crate) fn add(&mut self, mut record: Record) {
-        self.last += 1;
+    /// Of a node that is started now, in microseconds since 1970.
+    pub(crate) fn new(now_us: u64) -> Self {
+        let ring = |bytes_max| Ring { records: VecDeque::new(), bytes: 0, bytes_max };
+        Self {
+            told: ring(TOLD_BYTES_MAX),
+            quiet: ring(QUIET_BYTES_MAX),
+            last: now_us,
+            complete_from: now_us.saturating_add(1),
+        }
+    }
+
+    /// Keeps a record, and returns it if it is to be written down.
+    pub(crate) fn add(&mut self, mut record: Record, now_us: u64) -> Option<Arc<Record>> {
+        self.last = now_us.max(self.last.saturating_add(1));
         record.sequence = self.last;
-        if record.log.len() > LOG_MAX {
-            let start = record.log.ceil_char_boundary(record.log.len() - LOG_MAX);
-            record.log.replace_range(..start, "…");
+        record.log.shorten(LOG_MAX);
+        let (is_told, record) = (record.is_told(), Arc::new(record));
+        if !is_told {
+            self.quiet.add(record);
+            return None;
         }
-        self.bytes += record.bytes();
-        self.records.push_back(Arc::new(record));
-        while self.records.len() > RECORDS_MAX || self.bytes > BYTES_MAX {
-            let Some(oldest) = self.records.pop_front() else { break };
-            self.bytes -= oldest.bytes();
+        if let Some(gone) = self.told.add(Arc::clone(&record)) {
+            self.complete_from = gone.sequence.saturating_add(1);
         }
+        Some(record)
     }
 
-    /// The records that are wanted, the oldest first.
-    pub(crate) fn find(&self, wanted: &Wanted<'_>) -> Vec<Arc<Record>> {
-        let newest_first = self.records.iter().rev().take_while(|record| record.sequence > wanted.after);
-        let fits = newest_first.filter(|record| {
-            wanted.function.is_none_or(|function| is_of(record, function))
-                && wanted.request_id.is_none_or(|id| record.request_id == id)
-        });
-        let mut found: Vec<Arc<Record>> = fits.take(wanted.limit).cloned().collect();
-        found.reverse();
-        found
+    /// The records that are wanted, the oldest first, and, if older ones may be wanted as well, the
+    /// number below which those have to be looked for elsewhere.
+    pub(crate) fn find(&self, wanted: &Wanted) -> (Vec<Arc<Record>>, Option<u64>) {
+        let found = |ring: &Ring| -> Vec<Arc<Record>> {
+            let newest_first = ring.records.iter().rev();
+            let new = newest_first.take_while(|record| record.sequence > wanted.after);
+            new.filter(|record| wanted.fits(record)).take(wanted.limit).cloned().collect()
+        };
+        let (mut found, quiet) = (found(&self.told), found(&self.quiet));
+        found.extend(quiet);
+        found.sort_unstable_by_key(|record| record.sequence);
+        found.drain(..found.len().saturating_sub(wanted.limit));
+        let is_enough = found.len() >= wanted.limit
+            && found.first().is_none_or(|oldest| oldest.sequence >= self.complete_from);
+        let has_all = is_enough || wanted.after.saturating_add(1) >= self.complete_from;
+        (found, (!has_all).then_some(self.complete_from))
     }
 
-    /// The number of the last record; 0 before the first.
+    /// The number of the last record; before the first one, when the node was started.
     pub(crate) fn last(&self) -> u64 {
         self.last
     }
 }
 
-/// Whether a record is a function's, or that of a step of it.
-fn is_of(record: &Record, function: &str) -> bool {
-    let rest = record.function.strip_prefix(function);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+impl Ring {
+    /// Keeps it, and returns the last one that had to go for it.
+    fn add(&mut self, record: Arc<Record>) -> Option<Arc<Record>> {
+        self.bytes += record.bytes();
+        self.records.push_back(record);
+        let mut gone = None;
+        while self.records.len() > RECORDS_MAX || self.bytes > self.bytes_max {
+            let Some(oldest) = self.records.pop_front() else { break };
+            self.bytes -= oldest.bytes();
+            gone = Some(oldest);
+        }
+        gone
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(function: &str, log: &str) -> Record {
-        Record {
-            begun_us: 1,
-            time_ms: 1,
-            request_id: format!("{function}-id"),
-            function: function.to_owned(),
-            version: 1,
-            status: 200,
-            start: "warm",
-            total_us: 1,
-            log: log.to_owned(),
-            ..Record::default()
-        }
-    }
-
-    fn numbers(journal: &Journal, wanted: &Wanted<'_>) -> Vec<u64> {
-        journal.find(wanted).iter().map(|record| record.sequence).collect()
-    }
-
-    #[test]
-    fn readers_find_what_they_want_and_go_on() {
-        let mut journal = Journal::default();
-        for name in ["a", "b", "a", "b", "a"] {
-            journal.add(record(name, ""));
-        }
-        let all = Wanted { limit: 100, ..Wanted::default() };
-        assert_eq!(numbers(&journal, &all), [1, 2, 3, 4, 5]);
-        assert_eq!(numbers(&journal, &Wanted { function: Some("a"), ..all.clone() }), [1, 3, 5]);
-        assert_eq!(numbers(&journal, &Wanted { request_id: Some("b-id"), after: 2, ..all.clone() }), [4]);
-        assert_eq!(numbers(&journal, &Wanted { limit: 2, ..all.clone() }), [4, 5], "the newest");
-        assert_eq!(numbers(&journal, &Wanted { after: journal.last(), ..all }), [0; 0]);
-    }
-
-    #[test]
-    fn the_oldest_go_by_number_and_by_bytes() {
-        let mut journal = Journal::default();
-        for _ in 0..RECORDS_MAX + 5 {
-            journal.add(record("a", ""));
-        }
-        assert_eq!(journal.records.len(), RECORDS_MAX);
-        let long = "x".repeat(2 * LOG_MAX);
-        for _ in 0..1000 {
-            journal.add(record("b", &long));
-        }
-        assert!(journal.bytes <= BYTES_MAX && journal.records.len() > BYTES_MAX / LOG_MAX / 2);
-        let counted: usize = journal.records.iter().map(|record| record.bytes()).sum();
-        assert_eq!(counted, journal.bytes);
-    }
-
-    #[test]
-    fn of_a_long_log_the_end_is_kept() {
-        let mut journal = Journal::default();
-        let log = format!("begin{}end", "é".repeat(LOG_MAX));
-        journal.add(record("a", &log));
-        let kept = &journal.find(&Wanted { limit: 1, ..Wanted::default() })[0].log;
-        assert!(kept.starts_with('…') && kept.ends_with("end") && kept.len() <= LOG_MAX + 3);
-    }
+/// Whether a record is a function's, or that of a step of it.
+pub(crate) fn is_of(name: &str, function: &str) -> bool {
+    let rest = name.strip_prefix(function);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -36,6 +36,7 @@ mod metrics;
 mod nested;
 mod openapi;
 mod options;
+mod printed;
 mod problem;
 mod range;
 mod receipts;
@@ -69,9 +70,11 @@ pub use functions::{
     Intake, Interpreter, Phases, RouteError, Routed, Served, StepSettings, VersionCounts,
 };
 pub use invocation::{LineCall, LineEnd, LineOffer};
+pub use journal::ArchiveOptions;
 pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};
 pub use nested::{NestedCall, NestedCalls, NestedEnd, NestedRequest, is_order};
 pub use options::Options;
+pub use printed::{Piece, Printed, Printing};
 pub use router::{Gateway, router};
 pub use tenants::Quota;
 pub use traces::{Collector, TraceOptions};

@@ -141,8 +141,9 @@ impl NestedEnd {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Caller {
-    request_id: String,
-    function: String,
+    pub(crate) request_id: String,
+    pub(crate) function: String,
+    pub(crate) version: u64,
     depth: u32,
     /// In milliseconds since 1970.
     deadline_ms: u64,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::client::TrustedProxies;
 use crate::door::Door;
+use crate::journal::ArchiveOptions;
 use crate::traces::TraceOptions;
 use crate::usage::Rates;
 
@@ -49,6 +50,8 @@ pub struct Options {
     pub rates: Rates,
     /// Whose spans are sent to the backend's collector; `None`: nobody's.
     pub traces: Option<TraceOptions>,
+    /// Where records of requests that printed something or failed are kept; `None`: in memory alone.
+    pub archive: Option<ArchiveOptions>,
     /// Who may knock: checks of the `Host` and `Origin` headers.
     pub door: Door,
     /// Whose word for whom they ask counts.
@@ -77,6 +80,7 @@ impl Default for Options {
             progress_interval: Duration::from_millis(200),
             rates: Rates::default(),
             traces: None,
+            archive: None,
             door: Door::Private,
             trusted_proxies: TrustedProxies::default(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

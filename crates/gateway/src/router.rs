@@ -6,7 +6,7 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -21,13 +21,13 @@ use tokio::task::JoinSet;
 use crate::ahead::Ahead;
 use crate::backend::Backend;
 use crate::behind::Behind;
-use crate::body::BUDGET_UNIT_BYTES;
+use crate::body::{BUDGET_UNIT_BYTES, blocking};
 use crate::connections::Connections;
 use crate::deferred::{Dispatcher, Wake};
 use crate::door::Door;
 use crate::front::{Checks, Front};
-use crate::invocation::Sealer;
-use crate::journal::Journal;
+use crate::invocation::{Sealer, micros_now};
+use crate::journal::{Archive, Journal};
 use crate::keys::Access;
 use crate::metrics::Metrics;
 use crate::nested::{CallGraph, NestedCalls};
@@ -39,6 +39,9 @@ use crate::traces::Tracer;
 use crate::workflows::Workflows;
 use crate::{admission, envelope, front, keys, openapi, routes};
 
+/// How long the end of a node waits for logs of requests to be written.
+const ARCHIVE_SETTLE_MAX: Duration = Duration::from_secs(5);
+
 /// What all requests share.
 pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
@@ -46,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) openapi: Bytes,
     pub(crate) journal: Mutex<Journal>,
+    /// Records on disk, if they are kept there.
+    pub(crate) archive: Option<Arc<Archive>>,
     pub(crate) started: Instant,
     /// Where clients of other listeners reach this node, once that is known.
     pub(crate) url: OnceLock<String>,
@@ -140,8 +145,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Pace::{Long, Quick, Vital};
     use Verb::{Any, Delete, Get, Post, Put};
     use routes::{
-        call, dashboard, dead_letters, deferred, explain, functions, identity, keys, lambda, operations,
-        runs, secrets,
+        call, dashboard, dead_letters, deferred, explain, functions, identity, keys, lambda, logs,
+        operations, runs, secrets,
     };
     let mut endpoints = storage();
     endpoints.extend([
@@ -159,7 +164,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Get, "/v1/keys", Quick, keys::list),
         Endpoint::new(Post, "/v1/keys", Quick, keys::create),
         Endpoint::new(Delete, "/v1/keys/{id}", Quick, keys::revoke),
-        Endpoint::new(Get, "/v1/logs", Quick, functions::logs),
+        Endpoint::new(Get, "/v1/logs", Quick, logs::logs),
         Endpoint::new(Any, "/function/{name}", Long, call::matched),
         Endpoint::new(Any, "/function/{name}/", Long, call::matched),
         Endpoint::new(Any, "/function/{name}/{*path}", Long, call::matched),
@@ -224,6 +229,13 @@ fn storage() -> Vec<Endpoint> {
     ]
 }
 
+/// Where records of requests are kept, if they are; a node without them is better than none.
+fn archive(options: &Options) -> Option<Arc<Archive>> {
+    let begun = Archive::begin(options.archive.clone()?, options.rates.currency.clone());
+    let told = |error| tracing::warn!(%error, "logs of requests are kept in memory alone");
+    begun.map_err(told).ok().map(Arc::new)
+}
+
 /// A gateway for several listeners that share limits and metrics.
 pub struct Gateway {
     shared: Arc<Shared>,
@@ -235,6 +247,7 @@ impl Gateway {
         let tracer = options.traces.as_ref().map(Tracer::new);
         let tenants = Arc::<Tenants>::default();
         let behind = Behind::new(options.behind_max_bytes);
+        let archive = archive(&options);
         let metrics = Metrics::new(backend.clone(), &options, tracer.as_ref(), &tenants, &behind);
         let units = options.buffered_max_bytes.div_ceil(BUDGET_UNIT_BYTES);
         let units = usize::try_from(units).unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
@@ -242,7 +255,8 @@ impl Gateway {
             backend,
             metrics: Arc::new(metrics),
             openapi: openapi::document(&options.version),
-            journal: Mutex::default(),
+            journal: Mutex::new(Journal::new(micros_now())),
+            archive,
             started: Instant::now(),
             url: OnceLock::new(),
             requests: Arc::new(Semaphore::new(options.requests_max.min(Semaphore::MAX_PERMITS))),
@@ -294,13 +308,19 @@ impl Gateway {
         }
     }
 
-    /// Waits for the calls that go on after their answers, and until what was acknowledged in memory is written.
+    /// Waits for the calls that go on after their answers, and until what was acknowledged in memory, and the
+    /// logs of requests, are written.
     pub async fn settled(&self) {
         loop {
             let going_on = &self.shared.going_on;
             let mut calls = std::mem::take(&mut *going_on.lock().unwrap_or_else(PoisonError::into_inner));
             if calls.is_empty() {
-                return self.shared.behind.settled().await;
+                self.shared.behind.settled().await;
+                if let Some(archive) = self.shared.archive.clone() {
+                    // If that cannot be waited for, they are written later, or not.
+                    _ = blocking(move || archive.settle(ARCHIVE_SETTLE_MAX)).await;
+                }
+                return;
             }
             while calls.join_next().await.is_some() {}
         }

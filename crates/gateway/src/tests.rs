@@ -18,6 +18,7 @@ mod keys;
 mod labels;
 mod limits;
 mod lines;
+mod logs;
 mod nested;
 mod objects;
 mod operations;

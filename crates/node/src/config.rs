@@ -64,6 +64,8 @@ pub struct Options {
     pub event_loops: Option<usize>,
     /// Seconds that requests under way have once the node is told to stop; `None`: 25.
     pub drain_s: Option<u64>,
+    /// Bytes on disk for logs of requests to functions, 0 for none; `None`: 256 MiB.
+    pub logs_bytes: Option<u64>,
     /// Bytes for everything: objects held, relations, and guests.
     pub memory_bytes: Option<u64>,
     /// The largest body of one request, in bytes.
@@ -159,6 +161,7 @@ impl Options {
             workers: self.workers.or(below.workers),
             event_loops: self.event_loops.or(below.event_loops),
             drain_s: self.drain_s.or(below.drain_s),
+            logs_bytes: self.logs_bytes.or(below.logs_bytes),
             memory_bytes: self.memory_bytes.or(below.memory_bytes),
             body_max_bytes: self.body_max_bytes.or(below.body_max_bytes),
             requests_max: self.requests_max.or(below.requests_max),
@@ -279,6 +282,8 @@ pub const EVENT_LOOPS_MAX: usize = 64;
 pub const WORKERS_MAX: usize = 1024;
 /// The least memory of a node, in bytes. Less, given in a file, counts as this.
 pub const MEMORY_BYTES_MIN: u64 = 256 << 20;
+/// The least disk that logs of requests may have, if they have any, in bytes.
+pub const LOGS_BYTES_MIN: u64 = 1 << 20;
 const ALLOWANCE_MAX_BYTES: u64 = 256 << 20;
 /// Enough for the tables and objects of a hundred thousand small applications.
 const WARM_MAX_BYTES: u64 = 32 << 20;

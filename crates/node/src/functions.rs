@@ -576,6 +576,10 @@ impl Functions for Deployments {
         Some(self.processes.follow(application, followers))
     }
 
+    fn printing(&self) -> Vec<gateway::Printing> {
+        self.processes.printing()
+    }
+
     fn take_report(&self, application: Handle) -> Option<CallReport> {
         self.processes.take_report(application)
     }

@@ -48,7 +48,9 @@ use store::Object;
 
 pub use buckets::Bucket;
 pub use collecting::Schedule;
-pub use config::{Budgets, EVENT_LOOPS_MAX, MEMORY_BYTES_MIN, Options, Patience, WORKERS_MAX};
+pub use config::{
+    Budgets, EVENT_LOOPS_MAX, LOGS_BYTES_MIN, MEMORY_BYTES_MIN, Options, Patience, WORKERS_MAX,
+};
 pub use debugging::Debugging;
 pub use doctor::{Check, doctor};
 pub use executor::Executor;

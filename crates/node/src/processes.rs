@@ -375,6 +375,11 @@ impl Processes {
         self.reports.lock().take(application)
     }
 
+    /// What calls that run have printed so far.
+    pub(crate) fn printing(&self) -> Vec<gateway::Printing> {
+        self.runtimes.printing().into_iter().map(reports::printing).collect()
+    }
+
     /// Takes an application over, if its procedure names a runtime; its job is
     /// resumed with the outcome.
     pub(crate) fn take_over(
@@ -588,7 +593,7 @@ impl Processes {
                 .as_deref()
                 .map_or(Duration::ZERO, |spent| spent.running)
                 .max(application.begun.elapsed()),
-            log: std::mem::take(&mut outcome.log),
+            log: reports::printed(std::mem::take(&mut outcome.log)),
             spent: outcome.spent.as_deref().map(reports::told),
             phases: outcome.phases.take().map(|phases| reports::phases(*phases)),
         };

@@ -24,6 +24,9 @@ use crate::{Error, SOCKET_NAME};
 
 /// How long requests under way may take once the node is told to stop, unless it is said.
 const DRAIN_S: u64 = 25;
+/// Where logs of requests are, in the home, and how many bytes of them, unless told otherwise.
+const LOGS_NAME: &str = "logs";
+const LOGS_BYTES: u64 = 256 << 20;
 /// Who is told to stop twice within this was told once: some tell what they have started, and so does the terminal.
 const ONCE: Duration = Duration::from_millis(300);
 
@@ -110,6 +113,13 @@ pub fn run_until(
     served
 }
 
+/// Where logs of requests are kept when the node ends.
+fn archive(options: &Options) -> Option<gateway::ArchiveOptions> {
+    let directory = options.home.as_ref()?.join(LOGS_NAME);
+    let bytes_max = options.logs_bytes.unwrap_or(LOGS_BYTES);
+    (bytes_max > 0).then_some(gateway::ArchiveOptions { directory, bytes_max })
+}
+
 /// Event loops of a node on this machine. Half of the processors are for what functions do.
 fn event_loops() -> usize {
     // One alone can wait awake for chains of calls (`reactor`), and nothing is far from it.
@@ -136,6 +146,7 @@ async fn serve(
         commit: options.commit.clone(),
         rates: options.rates.clone(),
         traces: options.traces.as_ref().map(Traces::options),
+        archive: archive(options),
         trusted_proxies: options.trusted_proxies().unwrap_or_default(),
         ..gateway::Options::default()
     };

@@ -17,6 +17,7 @@ mod followers;
 pub mod keep_alive;
 mod line;
 mod nested;
+mod printed;
 pub mod process;
 mod sandbox;
 mod spent;
@@ -28,6 +29,7 @@ pub use fed::{Feed, Intake};
 pub use followers::{FOLLOWERS_MAX, Follower, Followers};
 pub use line::{Line, LineAsk, LineEnd, LineOffer, LineRecords, LineReport, LineTerms, LineTold};
 pub use nested::{Answered, Callees, NestedAnswer, NestedCall};
+pub use printed::{Piece, Printed, Printing};
 pub use sandbox::{
     Call, DETAIL_LEN_MAX, Error, Fault, Home, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec,
     State, Then,

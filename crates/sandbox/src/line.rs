@@ -21,7 +21,7 @@ use objects::Handle;
 use parking_lot::Mutex;
 use xpu::line::Ends;
 
-use crate::{Fault, Spent};
+use crate::{Fault, Printed, Spent};
 
 /// Bytes of all requests, or answers, that lie on a line: one at a time does.
 const CAPACITY: usize = 64 << 10;
@@ -83,7 +83,7 @@ pub struct LineReport {
 /// Where the requests of a line are written down.
 pub trait LineRecords: Send + Sync {
     /// These were served, and took so much; the last of them printed this.
-    fn served(&self, calls: Vec<(LineReport, Spent)>, log: Vec<u8>);
+    fn served(&self, calls: Vec<(LineReport, Spent)>, log: Printed);
 
     /// The same of calls that are only counted, since there are very many of them.
     fn counted(&self, calls: Vec<(LineReport, Spent)>);
@@ -99,7 +99,7 @@ pub struct LineEnd {
     /// What it gave.
     pub result: Result<Handle, Fault>,
     /// What it printed.
-    pub log: Vec<u8>,
+    pub log: Printed,
     /// What it took.
     pub spent: Option<Box<Spent>>,
 }
@@ -411,7 +411,7 @@ pub(crate) struct Nowhere;
 
 #[cfg(test)]
 impl LineRecords for Nowhere {
-    fn served(&self, _: Vec<(LineReport, Spent)>, _: Vec<u8>) {}
+    fn served(&self, _: Vec<(LineReport, Spent)>, _: Printed) {}
     fn counted(&self, _: Vec<(LineReport, Spent)>) {}
     fn left(&self, _: Option<Vec<u8>>, _: LineEnd) {}
 }

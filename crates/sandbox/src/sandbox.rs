@@ -18,6 +18,8 @@ use store::Object;
 use crate::followers::Followers;
 use crate::line::Line;
 use crate::nested::Callees;
+use crate::printed::Printed;
+use crate::printed::Printing;
 use crate::spent::{Phases, Spent};
 use crate::streamed::Audience;
 
@@ -140,7 +142,7 @@ pub struct Outcome {
     pub fuel: u64,
     /// What it printed, as far as the sandbox keeps that. A codelet cannot
     /// print.
-    pub log: Vec<u8>,
+    pub log: Printed,
     /// What it took in an instance. A codelet has none: it never waits, so that
     /// whoever called it knows.
     pub spent: Option<Box<Spent>>,
@@ -151,7 +153,7 @@ pub struct Outcome {
 impl Outcome {
     /// Of a call that nothing ran for.
     pub fn refused(fault: Fault) -> Self {
-        Self { result: Err(fault), fuel: 0, log: Vec::new(), spent: None, phases: None }
+        Self { result: Err(fault), fuel: 0, log: Printed::default(), spent: None, phases: None }
     }
 }
 
@@ -295,6 +297,12 @@ pub trait Sandbox: Send + Sync {
     /// what was not used for a long time may be given up then.
     fn kept_bytes(&self) -> u64 {
         0
+    }
+
+    /// What calls that run have printed so far, of those who they are is known of. Nothing of it is
+    /// kept ready: whoever asks pays for it.
+    fn printing(&self) -> Vec<Printing> {
+        Vec::new()
     }
 
     /// Ends what runs in the sandboxes, with the failure `cancelled`, and

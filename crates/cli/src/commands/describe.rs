@@ -45,7 +45,7 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
 }
 
 async fn describe_request(id: &str, node: &mut Node, output: &Output) -> anyhow::Result<()> {
-    let (records, _) = node.calls(None, Some(id), 0, request::RECORDS_MAX).await?;
+    let records = node.calls(Some(id), request::RECORDS_MAX).await?;
     if records.is_empty() {
         let stop = Stop::new(Code::NotFound, format!("no request {id:?} is remembered"));
         let why = "a node remembers the last 10,000 since it was started; `sinew logs` lists them";

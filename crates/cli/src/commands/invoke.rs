@@ -94,7 +94,7 @@ fn tell_head(response: &Response<Incoming>, output: &Output) {
 /// What the request took, as the node has it. Whoever may call functions only is
 /// not told.
 async fn tell_usage(id: Option<&str>, node: &mut Node, output: &Output) {
-    let Ok((records, _)) = node.calls(None, id, 0, RECORDS_MAX).await else { return };
+    let Ok(records) = node.calls(id, RECORDS_MAX).await else { return };
     let Some(own) = records.iter().find(|record| record["parent"].is_null()) else { return };
     usage::breakdown(own).iter().for_each(|line| output.say(&format!("* {line}")));
     if records.len() > 1 {

@@ -1,90 +1,181 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sinew logs`: the last requests to functions, and what they printed.
+//! `sinew logs`: the last requests to functions, and what they print.
 
-use std::time::Duration;
+mod shown;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::function_api::LogsWanted;
 use crate::node_api::Node;
 use crate::output::Output;
+use crate::quantity::parse_duration;
+pub(super) use shown::{Entry, Shown};
 
 /// How often a follower asks for more.
-const POLL: Duration = Duration::from_millis(300);
-/// Records of one answer of the node.
-const PAGE: usize = 1000;
+const POLL: Duration = Duration::from_millis(200);
+/// Records that are told unless it is said how many, and of a stretch of time.
+const LINES_DEFAULT: usize = 20;
+const LINES_MAX: u64 = 1000;
 
 /// Which requests.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sinew logs                    the last requests to all functions\n  \
-    sinew logs hello -f           those to one, and what comes\n  \
+    sinew logs hello -f           those to one, and what it prints, as it prints it\n  \
+    sinew logs --failed --since 2h  what went wrong in the last two hours, also before a restart\n  \
+    sinew logs hello --grep 'order 17'  those that printed that, or failed with it\n  \
     sinew logs --request-id ID    one request; ID is in X-Request-Id and in problems\n  \
-    sinew logs hello -o json      a JSON document a line")]
+    sinew logs hello -o json      a JSON document a line, with the time and stream of each line printed")]
 pub(crate) struct Arguments {
     /// The function, of a workflow with its steps; `workflow.function` for one of those [default: all]
     name: Option<String>,
     /// Only the request with this id
     #[arg(long, value_name = "ID")]
     request_id: Option<String>,
-    /// Go on as requests come, until Ctrl-C
+    /// Go on as requests come, with what those print that run, until Ctrl-C
     #[arg(short, long)]
     follow: bool,
-    /// The newest so many
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    lines: u64,
+    /// Only requests that failed
+    #[arg(long)]
+    failed: bool,
+    /// Only requests that ended within so long, like 90s, 10m, 2h or 7d
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    since: Option<Duration>,
+    /// Only requests that printed this, or failed with it
+    #[arg(long, value_name = "TEXT")]
+    grep: Option<String>,
+    /// Before each line that was printed, when that was, and whether to standard error
+    #[arg(short, long)]
+    timestamps: bool,
+    /// The newest so many [default: 20; 1000 with --since]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=LINES_MAX))]
+    lines: Option<u64>,
 }
 
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
-    let (name, id) = (arguments.name.as_deref(), arguments.request_id.as_deref());
+    let name = arguments.name.as_deref();
     if let Some(name) = name {
         // A name that is none is an error, and not silence. A workflow's functions have no deployment.
         node.function(name.split('.').next().unwrap_or(name)).await?;
     }
-    let limit = usize::try_from(arguments.lines).unwrap_or(PAGE);
-    let (mut records, mut last) = node.calls(name, id, 0, limit).await?;
-    if records.is_empty() && !arguments.follow && output.is_watched() {
-        output.say("no requests are remembered; a node remembers the last 10,000 since it was started");
+    let limit = match (arguments.lines, arguments.since) {
+        (Some(lines), _) => usize::try_from(lines).unwrap_or(LINES_DEFAULT),
+        (None, Some(_)) => LINES_MAX as usize,
+        (None, None) => LINES_DEFAULT,
+    };
+    let wanted = LogsWanted {
+        function: name,
+        request_id: arguments.request_id.as_deref(),
+        since_ms: arguments.since.map_or(0, since_ms),
+        failed: arguments.failed,
+        text: arguments.grep.as_deref(),
+        limit,
+        ..LogsWanted::default()
+    };
+    // What runs has not failed, and may print yet what is looked for.
+    let with_running = arguments.follow && !arguments.failed && arguments.grep.is_none();
+    let mut shown = Shown::new(with_running);
+    let entries = shown.first(node, &wanted).await?;
+    let told = entries.len();
+    show(&entries, arguments, output)?;
+    if !arguments.follow {
+        note(told, limit, arguments, output);
+        return Ok(());
     }
     loop {
-        for record in &records {
-            if output.is_json() {
-                output.json(record)?;
-            } else {
-                output.line(&told(record))?;
-            }
-        }
-        if !arguments.follow {
-            return Ok(());
-        }
         tokio::time::sleep(POLL).await;
-        let (more, now) = node.calls(name, id, last, PAGE).await?;
-        // A node that was started again counts from the beginning.
-        (records, last) = (more, if now < last { 0 } else { now });
+        let entries = shown.more(node, &wanted).await?;
+        show(&entries, arguments, output)?;
     }
 }
 
+/// What people may wonder about.
+fn note(told: usize, limit: usize, arguments: &Arguments, output: &Output) {
+    if told == 0 && output.is_watched() {
+        output.say(
+            "no requests are remembered; a node keeps those that printed something or failed, \
+             and the last 10,000 others since it was started",
+        );
+    } else if told == limit && arguments.since.is_some() && arguments.lines.is_none() {
+        output.say(&format!(
+            "these are the newest {limit}; for others, have --since, --failed or --grep say less"
+        ));
+    }
+}
+
+fn show(entries: &[Entry], arguments: &Arguments, output: &Output) -> anyhow::Result<()> {
+    for entry in entries {
+        match entry {
+            Entry::Ended { record, .. } if output.is_json() => output.json(record)?,
+            Entry::Running { running, .. } if output.is_json() => {
+                output.json(&json!({ "running": running }))?
+            }
+            entry => output.line(&told(entry, arguments.timestamps))?,
+        }
+    }
+    Ok(())
+}
+
+/// The time of day so long ago, in milliseconds since 1970.
+#[expect(clippy::disallowed_methods, reason = "people ask by the time of day")]
+fn since_ms(ago: Duration) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.saturating_sub(ago).as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A line for the request, and what it printed and why it failed below.
-pub(super) fn told(record: &Value) -> String {
+pub(super) fn told(entry: &Entry, with_times: bool) -> String {
+    match entry {
+        Entry::Running { running, is_continued } => {
+            let lines = below(running, 0, with_times);
+            let text = |name: &str| running[name].as_str().unwrap_or("-");
+            let us = running["lines"][0]["time_us"].as_u64().unwrap_or(0);
+            let (function, version) = (text("function"), running["version"].as_u64().unwrap_or(0));
+            let head = format!("{}  {function}@{version}  runs  {}", clock(us), text("request_id"));
+            let head = (!is_continued).then_some(head);
+            head.into_iter().chain(lines).collect::<Vec<_>>().join("\n")
+        }
+        Entry::Ended { record, known_lines } => {
+            let failure = record["failure"].as_str().unwrap_or("").lines();
+            let failure = failure.map(|line| format!("    {}", plain(line)));
+            let lines = below(record, *known_lines, with_times).into_iter().chain(failure);
+            std::iter::once(of(record)).chain(lines).collect::<Vec<_>>().join("\n")
+        }
+    }
+}
+
+/// How a request went.
+fn of(record: &Value) -> String {
     let text = |name: &str| record[name].as_str().unwrap_or("-");
     let number = |name: &str| record[name].as_u64().unwrap_or(0);
     let cpu = record["usage"]["cpu_us"].as_u64();
     let cpu = cpu.map_or_else(String::new, |us| format!(", cpu {:.1} ms", us as f64 / 1000.0));
-    let mut lines = format!(
+    format!(
         "{}  {}@{}  {}  {}  {:.1} ms{cpu}  {}",
-        clock(number("time_ms")),
+        clock(number("time_ms").saturating_mul(1000)),
         text("function"),
         number("version"),
         number("status"),
         text("start"),
         number("total_us") as f64 / 1000.0,
         text("request_id"),
-    );
-    let failure = record["failure"].as_str().unwrap_or("");
-    for line in text("log").lines().filter(|_| record["log"].is_string()).chain(failure.lines()) {
-        lines.push_str("\n    ");
-        lines.push_str(&plain(line));
-    }
-    lines
+    )
+}
+
+/// What was printed, but for the first lines, each as it stands below its request.
+fn below(request: &Value, known: usize, with_times: bool) -> Vec<String> {
+    let lines = request["lines"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let line = |line: &Value| {
+        let text = plain(line["text"].as_str().unwrap_or_default());
+        if !with_times {
+            return format!("    {text}");
+        }
+        let mark = if line["stream"] == "err" { "!" } else { "|" };
+        format!("    {} {mark} {text}", clock(line["time_us"].as_u64().unwrap_or(0)))
+    };
+    lines.iter().skip(known).map(line).collect()
 }
 
 /// A function's output cannot move the cursor or paint the screen.
@@ -92,27 +183,59 @@ pub(super) fn plain(line: &str) -> String {
     line.chars().map(|each| if each.is_control() && each != '\t' { '\u{fffd}' } else { each }).collect()
 }
 
-/// The time of day, in UTC.
-fn clock(time_ms: u64) -> String {
-    let (seconds, millis) = (time_ms / 1000 % 86_400, time_ms % 1000);
+/// The time of day, in UTC, of microseconds since 1970.
+fn clock(us: u64) -> String {
+    let (seconds, millis) = (us / 1_000_000 % 86_400, us / 1000 % 1000);
     format!("{:02}:{:02}:{:02}.{millis:03}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    const US: u64 = 1_763_737_200_123_000;
+
+    fn lines(told: &str) -> Vec<&str> {
+        told.lines().collect()
+    }
 
     #[test]
     fn a_request_is_a_line_with_its_output_below() {
         let record = json!({
-            "time_ms": 1_763_737_200_123_u64, "function": "hello", "version": 7, "status": 500, "start": "warm",
-            "total_us": 12_345, "usage": {"cpu_us": 9_870}, "request_id": "r1", "log": "one\ntwo \u{1b}[2J\n", "failure": "ValueError: no",
+            "time_ms": US / 1000, "function": "hello", "version": 7, "status": 500, "start": "warm",
+            "total_us": 12_345, "usage": {"cpu_us": 9_870}, "request_id": "r1", "failure": "ValueError: no",
+            "lines": [
+                {"time_us": US - 2000, "stream": "out", "text": "one"},
+                {"time_us": US - 1000, "stream": "err", "text": "two \u{1b}[2J"},
+            ],
         });
-        let told = told(&record);
-        let lines: Vec<&str> = told.lines().collect();
-        assert_eq!(lines[0], "15:00:00.123Z  hello@7  500  warm  12.3 ms, cpu 9.9 ms  r1");
-        assert_eq!(lines[1..], ["    one", "    two \u{fffd}[2J", "    ValueError: no"]);
+        let entry = Entry::Ended { record, known_lines: 0 };
+        let whole = told(&entry, false);
+        assert_eq!(lines(&whole)[0], "15:00:00.123Z  hello@7  500  warm  12.3 ms, cpu 9.9 ms  r1");
+        assert_eq!(lines(&whole)[1..], ["    one", "    two \u{fffd}[2J", "    ValueError: no"]);
+        let timed = told(&entry, true);
+        assert_eq!(
+            lines(&timed)[1..],
+            ["    15:00:00.121Z | one", "    15:00:00.122Z ! two \u{fffd}[2J", "    ValueError: no"]
+        );
+        let Entry::Ended { record, .. } = entry else { return };
+        let rest = told(&Entry::Ended { record, known_lines: 1 }, false);
+        assert_eq!(
+            lines(&rest)[1..],
+            ["    two \u{fffd}[2J", "    ValueError: no"],
+            "what was not told before"
+        );
+    }
+
+    #[test]
+    fn what_runs_is_told_below_one_line_for_as_long_as_nothing_else_comes() {
+        let running = json!({
+            "request_id": "r1", "function": "hello", "version": 7,
+            "lines": [{"time_us": US, "stream": "out", "text": "one"}],
+        });
+        let first = Entry::Running { running: running.clone(), is_continued: false };
+        assert_eq!(told(&first, false), "15:00:00.123Z  hello@7  runs  r1\n    one");
+        let next = Entry::Running { running, is_continued: true };
+        assert_eq!(told(&next, false), "    one");
     }
 }

@@ -69,6 +69,9 @@ pub(crate) struct Arguments {
     /// Memory for objects, relations and sandboxes, like 2GiB [default: half of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, env = "SINEW_MEMORY")]
     memory: Option<u64>,
+    /// Disk for logs of requests to functions, like 1GiB; 0 keeps them in memory alone [default: 256MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_logs, env = "SINEW_LOGS")]
+    logs: Option<u64>,
     /// The Python that functions run on [default: python3]
     #[arg(long, value_name = "PROGRAM", env = "SINEW_PYTHON")]
     python: Option<PathBuf>,
@@ -121,6 +124,14 @@ fn parse_memory(text: &str) -> Result<u64, String> {
     }
 }
 
+fn parse_logs(text: &str) -> Result<u64, String> {
+    let least = node::LOGS_BYTES_MIN;
+    match parse_bytes(text)? {
+        bytes if bytes == 0 || bytes >= least => Ok(bytes),
+        _ => Err(format!("logs take {} or more, or 0", exact(least))),
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments, global: &Global, output: &Output) -> anyhow::Result<()> {
     log_to_stderr(global.verbose, arguments.log_format)?;
     let options = options(arguments, output)?;
@@ -152,6 +163,7 @@ fn options(arguments: &Arguments, output: &Output) -> anyhow::Result<node::Optio
         workers: arguments.workers,
         event_loops: arguments.event_loops,
         drain_s: arguments.drain,
+        logs_bytes: arguments.logs,
         memory_bytes: arguments.memory,
         python: arguments.python.clone(),
         nodejs: arguments.nodejs.clone(),

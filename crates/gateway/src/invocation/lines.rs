@@ -23,6 +23,7 @@ use super::{Context, Ended, Invocation, Span, answer, failed, micros_now, not_an
 use crate::functions::{CallReport, Functions, Served};
 use crate::journal::Record;
 use crate::nested::Caller;
+use crate::printed::Printed;
 use crate::problem::Problem;
 use crate::request_id::RequestId;
 use crate::router::Shared;
@@ -159,7 +160,7 @@ impl LineOffer {
     }
 
     /// Writes down a call that was served on the line.
-    pub fn record(&self, call: &LineCall<'_>, spent: &Spent, log: Vec<u8>) {
+    pub fn record(&self, call: &LineCall<'_>, spent: &Spent, log: Printed) {
         let (shared, served) = (&self.shared, &self.served);
         let is_sealed = shared.sealer.holds(call.seal, call.request_id, call.trace, call.flags);
         // It was served, whoever it was for.
@@ -176,7 +177,7 @@ impl LineOffer {
             span: place.span,
             parent: place.parent,
             request_id: id.0.as_ref().to_owned(),
-            log: recording::text_of(log),
+            log: recording::log_of(log),
             ..self.record_of(call, spent)
         };
         recording::keep(shared, served, &place, record, spent.cpu_between);
@@ -206,7 +207,7 @@ impl LineOffer {
     }
 }
 
-fn report_of(start: &'static str, log: Vec<u8>, spent: Option<Spent>) -> CallReport {
+fn report_of(start: &'static str, log: Printed, spent: Option<Spent>) -> CallReport {
     let whole = spent.map(|spent| spent.running).unwrap_or_default();
     CallReport { start, whole, log, spent, ..CallReport::default() }
 }
@@ -242,7 +243,7 @@ pub struct LineEnd {
     /// Its result, or why there is none.
     pub result: Result<Handle, (FailureCode, String)>,
     /// What it printed.
-    pub log: Vec<u8>,
+    pub log: Printed,
     /// What it took.
     pub spent: Option<Spent>,
     /// It was called within the instance of who called, and on no line.

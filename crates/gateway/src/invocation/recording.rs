@@ -13,11 +13,12 @@ use super::lines::WITHIN;
 use super::passing::Passing;
 use super::step::StepTimes;
 use super::trace::{Context, Span};
-use super::{millis, since_1970};
+use super::{micros_now, millis, since_1970};
 use crate::admission::Permit;
 use crate::backend::{Evaluated, Evaluation};
 use crate::functions::{CallReport, Served};
 use crate::journal::Record;
+use crate::printed::{Log, Printed};
 use crate::problem::{CLIENT_CLOSED, Problem};
 use crate::request_id::RequestId;
 use crate::router::Shared;
@@ -43,7 +44,7 @@ pub(super) struct Recording {
     /// What a codelet took, which has no report.
     evaluated: Option<Evaluated>,
     /// What a program printed, which has no report.
-    printed: Vec<u8>,
+    printed: Printed,
     bodies: Bodies,
     /// Processor time of the instance that is no call's.
     cpu_between: Duration,
@@ -103,7 +104,7 @@ impl Recording {
             running: None,
             report: None,
             evaluated: None,
-            printed: Vec::new(),
+            printed: Printed::default(),
             bodies: Bodies { received: received_bytes as u64, sent: 0 },
             cpu_between: Duration::ZERO,
             is_recorded: false,
@@ -167,7 +168,7 @@ impl Recording {
 
     /// A program printed this to its stderr, when it ran.
     pub(super) fn printed(&mut self, text: Vec<u8>) {
-        self.printed = text;
+        self.printed = Printed::error(text);
     }
 
     /// Waits for the end of what runs. `None`: nothing does.
@@ -199,7 +200,7 @@ impl Recording {
 
     /// What it printed, once it has run.
     pub(super) fn log(&self) -> &[u8] {
-        self.report.as_ref().map_or(&self.printed, |report| &report.log)
+        &self.report.as_ref().map_or(&self.printed, |report| &report.log).bytes
     }
 
     /// Records the end, and says what it took as browsers read it.
@@ -243,7 +244,7 @@ impl Recording {
             starting_us: micros(report.starting),
             usage,
             failure,
-            log: text_of(report.log),
+            log: log_of(report.log),
         }
     }
 
@@ -295,7 +296,10 @@ pub(super) fn keep(shared: &Shared, served: &Served, place: &Place, record: Reco
     if let (Some(tracer), Some(context)) = (&shared.tracer, place.context) {
         tracer.ended(context, place.source, &record);
     }
-    shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record);
+    let told = shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record, micros_now());
+    if let (Some(archive), Some(record)) = (&shared.archive, told) {
+        archive.keep(record);
+    }
 }
 
 /// Only counts it.
@@ -327,9 +331,9 @@ fn tell(record: &Record) {
     );
 }
 
-/// What was printed, as a text: what is no UTF-8 is replaced.
-pub(super) fn text_of(log: Vec<u8>) -> String {
-    String::from_utf8(log).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+/// What was printed, with the time of day.
+pub(super) fn log_of(printed: Printed) -> Log {
+    Log::of(printed, (Instant::now(), micros_now()))
 }
 
 /// What a request took, as browsers read it: in milliseconds.

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `/v1/functions`: what is deployed under which name.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::path_text;
 use crate::body::{self, blocking};
 use crate::functions::{Deployed, FunctionError, Functions, Served};
-use crate::journal::{Record, Wanted};
 use crate::keys::{Granted, Scope};
 use crate::problem::Problem;
 use crate::recent::SLOT;
@@ -189,21 +188,6 @@ pub(crate) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Which records of requests to list.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Search {
-    function: Option<String>,
-    request_id: Option<String>,
-    #[serde(default)]
-    after: u64,
-    limit: Option<usize>,
-}
-
-/// Records of an answer, at most and unless told otherwise.
-const RECORDS_MAX: usize = 1000;
-const RECORDS_DEFAULT: usize = 100;
-
 /// `GET /v1/interpreters/{runtime}`: what packages for functions have to be made for.
 pub(crate) async fn interpreter(
     State(shared): State<Arc<Shared>>,
@@ -212,38 +196,6 @@ pub(crate) async fn interpreter(
     let runtime = path_text(path)?;
     let told = change(shared, move |functions| functions.interpreter(&runtime)).await?;
     Ok(Json(json!({ "program": told.program, "version": told.version, "abi": told.abi })))
-}
-
-pub(crate) async fn logs(
-    State(shared): State<Arc<Shared>>,
-    search: Result<Query<Search>, QueryRejection>,
-) -> Result<Json<Value>, Problem> {
-    let Query(search) =
-        search.map_err(|rejection| Problem::bad_request("bad-query", rejection.body_text()))?;
-    let wanted = Wanted {
-        function: search.function.as_deref(),
-        request_id: search.request_id.as_deref(),
-        after: search.after,
-        limit: search.limit.unwrap_or(RECORDS_DEFAULT).min(RECORDS_MAX),
-    };
-    let (records, last) = {
-        let journal = shared.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        (journal.find(&wanted), journal.last())
-    };
-    let currency = shared.options.rates.currency.as_str();
-    let shown = |record: &Arc<Record>| serde_json::to_value(Shown { record, currency });
-    let records: Result<Vec<Value>, _> = records.iter().map(shown).collect();
-    let records = records.map_err(|error| Problem::internal("gateway", error.to_string()))?;
-    Ok(Json(json!({ "records": records, "last": last })))
-}
-
-/// A record as readers see it.
-#[derive(Serialize)]
-struct Shown<'a> {
-    #[serde(flatten)]
-    record: &'a Record,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    currency: &'a str,
 }
 
 /// Does something off the event loop.

@@ -19,6 +19,7 @@ pub(crate) mod inventory;
 pub(crate) mod keys;
 pub(crate) mod labels;
 pub(crate) mod lambda;
+pub(crate) mod logs;
 pub(crate) mod objects;
 pub(crate) mod operations;
 pub(crate) mod runs;

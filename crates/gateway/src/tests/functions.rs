@@ -16,6 +16,8 @@ pub(super) struct FakeFunctions {
     served: Mutex<BTreeMap<String, Vec<Arc<Served>>>>,
     pub(super) routes: Mutex<Vec<(String, Routed)>>,
     pub(super) log: Mutex<Vec<u8>>,
+    /// What calls that run have printed.
+    pub(super) printing: Mutex<Vec<Printing>>,
     pub(super) secrets: Mutex<BTreeMap<String, String>>,
     /// Whether all places of all functions are taken.
     /// Where bodies go that come later.
@@ -195,8 +197,12 @@ impl Functions for FakeFunctions {
         Some(Box::new(FakeEnd(self.intake.clone())))
     }
 
+    fn printing(&self) -> Vec<Printing> {
+        self.printing.lock().unwrap().clone()
+    }
+
     fn take_report(&self, _: Handle) -> Option<CallReport> {
-        let log = self.log.lock().unwrap().clone();
+        let log = Printed::error(self.log.lock().unwrap().clone());
         let spent = *self.spent.lock().unwrap();
         let (phases, queued) = (self.phases.lock().unwrap().clone(), Duration::from_micros(7));
         Some(CallReport { start: "warm", log, spent, phases, queued, ..CallReport::default() })

@@ -7,7 +7,7 @@ use ::objects::FailureCode;
 use serde_json::{Value, json};
 
 use super::nested::{Calls, PARENT, calls, head, request};
-use crate::{LineCall, LineEnd, NestedRequest, Spent};
+use crate::{LineCall, LineEnd, NestedRequest, Printed, Spent};
 
 const TRACE: [u8; 16] =
     [0x0a, 0xf7, 0x65, 0x19, 0x16, 0xcd, 0x43, 0xdd, 0x84, 0x48, 0xeb, 0x21, 0x1c, 0x80, 0x31, 0x9c];
@@ -46,11 +46,11 @@ async fn a_call_on_a_line_is_written_down_for_its_request_if_its_seal_is_right()
         cpu: Some(Duration::from_micros(50)),
         ..Spent::default()
     };
-    offer.record(&call(seal), &spent, b"printed".to_vec());
+    offer.record(&call(seal), &spent, Printed::error(b"printed".to_vec()));
     let of_another = LineCall { request_id: "r-2", ..call(seal) };
-    offer.record(&of_another, &spent, Vec::new());
+    offer.record(&of_another, &spent, Printed::default());
     let in_another_trace = LineCall { trace: [1; 16], ..call(seal) };
-    offer.record(&in_another_trace, &spent, Vec::new());
+    offer.record(&in_another_trace, &spent, Printed::default());
     let records: Vec<Value> =
         calls.records().await.into_iter().filter(|record| record["start"] == "line").collect();
     assert_eq!(records.len(), 3, "what was served counts, whoever it was for");
@@ -134,7 +134,7 @@ async fn the_end_of_a_line_is_the_end_of_the_call_that_was_begun_on_it() {
     let ended = |function: &str, code| {
         let end = LineEnd {
             result: Err((code, "it ended".to_owned())),
-            log: b"last words".to_vec(),
+            log: Printed::error(b"last words".to_vec()),
             spent: None,
             is_within: false,
         };

@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use sandbox::keep_alive::{self, Fleet, Function, Start};
 use sandbox::process::Image;
 use sandbox::{
-    Call, Line, LineEnd, LineOffer, LineRecords, LineReport, LineTerms, LineTold, Outcome, Since, Spent,
-    Within,
+    Call, Line, LineEnd, LineOffer, LineRecords, LineReport, LineTerms, LineTold, Outcome, Printed, Since,
+    Spent, Within,
 };
 
 use super::{Processes, fault_of, reports};
@@ -111,10 +111,10 @@ impl LineOffer for Opening {
 struct Records(Arc<gateway::LineOffer>);
 
 impl LineRecords for Records {
-    fn served(&self, calls: Vec<(LineReport, Spent)>, mut log: Vec<u8>) {
-        let last = calls.len().saturating_sub(1);
+    fn served(&self, calls: Vec<(LineReport, Spent)>, log: Printed) {
+        let (last, mut log) = (calls.len().saturating_sub(1), reports::printed(log));
         for (at, (report, spent)) in calls.into_iter().enumerate() {
-            let log = if at == last { std::mem::take(&mut log) } else { Vec::new() };
+            let log = if at == last { std::mem::take(&mut log) } else { gateway::Printed::default() };
             self.0.record(&call_of(&report), &reports::told(&spent), log);
         }
     }
@@ -266,7 +266,7 @@ fn end_of(ended: Result<(Outcome, Start), keep_alive::Error>) -> Option<LineEnd>
     match ended {
         Ok((Outcome { result: Ok(result), .. }, _)) if result == Handle::blob(b"") => None,
         Ok((Outcome { result, log, spent, .. }, _)) => Some(LineEnd { result, log, spent }),
-        Err(error) => Some(LineEnd { result: Err(fault_of(error)), log: Vec::new(), spent: None }),
+        Err(error) => Some(LineEnd { result: Err(fault_of(error)), log: Printed::default(), spent: None }),
     }
 }
 
@@ -281,7 +281,7 @@ mod tests {
     struct Nobody;
 
     impl LineRecords for Nobody {
-        fn served(&self, _: Vec<(LineReport, Spent)>, _: Vec<u8>) {}
+        fn served(&self, _: Vec<(LineReport, Spent)>, _: Printed) {}
         fn counted(&self, _: Vec<(LineReport, Spent)>) {}
         fn left(&self, _: Option<Vec<u8>>, _: LineEnd) {}
     }

@@ -281,5 +281,5 @@ pub(super) fn told(end: sandbox::LineEnd) -> gateway::LineEnd {
     let sandbox::LineEnd { result, log, spent } = end;
     let spent = spent.as_deref().map(reports::told);
     let result = result.map_err(|fault| (fault.code, fault.detail));
-    gateway::LineEnd { result, log, spent, is_within: false }
+    gateway::LineEnd { result, log: reports::printed(log), spent, is_within: false }
 }

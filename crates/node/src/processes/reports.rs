@@ -26,7 +26,7 @@ impl Reports {
     pub(super) fn keep(&mut self, application: Handle, report: CallReport) {
         self.take(application);
         self.last += 1;
-        self.bytes += report.log.len();
+        self.bytes += report.log.bytes.len();
         self.order.push_back((self.last, application));
         self.by_application.insert(application, (self.last, report));
         while self.order.len() > REPORTS_MAX || self.bytes > REPORTS_BYTES_MAX {
@@ -40,7 +40,7 @@ impl Reports {
 
     pub(super) fn take(&mut self, application: Handle) -> Option<CallReport> {
         let (_, report) = self.by_application.remove(&application)?;
-        self.bytes -= report.log.len();
+        self.bytes -= report.log.bytes.len();
         Some(report)
     }
 }
@@ -61,6 +61,22 @@ pub(super) fn told(spent: &sandbox::Spent) -> gateway::Spent {
     gateway::Spent { running, waiting, held, cpu, is_cpu_own, cpu_between, memory_peak_bytes, fuel: 0 }
 }
 
+/// What was printed, in words of the gateway.
+pub(super) fn printed(printed: sandbox::Printed) -> gateway::Printed {
+    let (bytes, pieces) = printed.into_parts();
+    let told = |piece: sandbox::Piece| {
+        let sandbox::Piece { len, at, is_error } = piece;
+        gateway::Piece { len, at, is_error }
+    };
+    gateway::Printed { bytes, pieces: pieces.into_iter().map(told).collect() }
+}
+
+/// The same of a call that runs.
+pub(super) fn printing(printing: sandbox::Printing) -> gateway::Printing {
+    let sandbox::Printing { head, since, printed } = printing;
+    gateway::Printing { head, since, printed: self::printed(printed) }
+}
+
 /// How a step says that its time went, in words of the gateway.
 pub(super) fn phases(phases: sandbox::Phases) -> Box<gateway::Phases> {
     let sandbox::Phases { taking, running, giving, pickled } = phases;
@@ -72,7 +88,8 @@ mod tests {
     use super::*;
 
     fn report(bytes: usize) -> CallReport {
-        CallReport { log: vec![0; bytes], ..CallReport::default() }
+        let log = gateway::Printed { bytes: vec![0; bytes], ..gateway::Printed::default() };
+        CallReport { log, ..CallReport::default() }
     }
 
     fn name(number: u64) -> Handle {
@@ -101,6 +118,6 @@ mod tests {
         for number in 2..REPORTS_MAX as u64 + 1 {
             reports.keep(name(number), report(0));
         }
-        assert_eq!(reports.take(name(1)).map(|report| report.log.len()), Some(2));
+        assert_eq!(reports.take(name(1)).map(|report| report.log.bytes.len()), Some(2));
     }
 }

@@ -21,7 +21,7 @@ use sandbox::process::{
     Brought, Debuggers, Functions, FunctionsOptions, Image, InterpreterFacts, Language, Layers, Plan,
     Reactor, Runtime, RuntimeOptions, TooMuchKept, runtime_of,
 };
-use sandbox::{Call, Error, Fault, Home, Invoked, Sandbox, SandboxId, Spec, State, Then};
+use sandbox::{Call, Error, Fault, Home, Invoked, Printing, Sandbox, SandboxId, Spec, State, Then};
 use store::Store;
 use tracing::warn;
 
@@ -502,6 +502,17 @@ impl Sandbox for Runtimes {
         self.end_unneeded();
         self.look_at_brought();
         self.places.lock().bytes()
+    }
+
+    fn printing(&self) -> Vec<Printing> {
+        let places: Vec<Arc<Place>> = self.places.lock().by_number.values().cloned().collect();
+        // One that is just begun has printed nothing.
+        let begun = places.iter().filter_map(|place| match &*place.begun.try_lock()? {
+            Begun::Yes(functions) => Some(Arc::clone(functions)),
+            _ => None,
+        });
+        let begun: Vec<Arc<Functions>> = begun.collect();
+        begun.iter().flat_map(|functions| functions.printing()).collect()
     }
 
     fn kill(&self, ids: &[SandboxId]) -> Vec<Result<(), Error>> {

@@ -11,7 +11,7 @@ use store::Store;
 use super::functions::Functions;
 use super::instance::{Begun, CallEnd, Done, Following};
 use super::seat::Seat;
-use crate::{Error, Fault, Followers, Outcome, SandboxId, Spent, Then};
+use crate::{Error, Fault, Followers, Outcome, Printed, SandboxId, Spent, Then};
 
 /// A call and what follows it, under way in an instance.
 pub(super) struct Chain {
@@ -45,7 +45,7 @@ pub(super) fn tell_alone(followers: Option<&Arc<dyn Followers>>, outcome: Outcom
 /// What whoever brought the call hears when all have been told.
 fn over(fault: Option<&Fault>, spent: Option<Box<Spent>>) -> Outcome {
     let result = fault.map_or(Ok(Handle::blob(&[])), |fault| Err(fault.clone()));
-    Outcome { result, fuel: 0, log: Vec::new(), spent, phases: None }
+    Outcome { result, fuel: 0, log: Printed::default(), spent, phases: None }
 }
 
 impl Chain {

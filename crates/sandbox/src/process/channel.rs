@@ -101,6 +101,7 @@ use super::target::Target;
 use super::within::{self, AskWithin};
 use crate::line::{Line, LineReport, LineTerms};
 use crate::nested::{NestedAnswer, NestedCall};
+use crate::printed::Printed;
 use crate::spent::Phases;
 use crate::within::Within;
 use decode::Head;
@@ -205,7 +206,8 @@ pub(crate) enum Frame {
     Answer(Turn, Answer),
     Piece(Turn, Vec<u8>),
     Wants(Turn, u32),
-    Log(Turn, Vec<u8>),
+    /// To standard error, if not to standard output.
+    Log(Turn, bool, Vec<u8>),
     Ask(Turn, AskId, NestedCall),
     /// The same, of one that was begun on the line of this number.
     AskAgain(Turn, u32, AskId, NestedCall),
@@ -250,7 +252,7 @@ pub(crate) struct Channel {
     /// Descriptors that go with it: with the byte at this place of it.
     attached: VecDeque<(usize, Vec<OwnedFd>)>,
     /// What was logged while no call ran, and not taken.
-    log: Vec<u8>,
+    log: Printed,
     /// Bytes that may still be taken before others are looked after.
     may_take: usize,
 }
@@ -270,7 +272,7 @@ struct Incoming {
 impl Channel {
     pub(crate) fn new(stream: UnixStream, bounds: Bounds) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        let (incoming, outgoing, log) = (Incoming::default(), Vec::new(), Vec::new());
+        let (incoming, outgoing, log) = (Incoming::default(), Vec::new(), Printed::default());
         let attached = VecDeque::new();
         Ok(Self { stream, bounds, incoming, outgoing, written: 0, attached, log, may_take: TAKEN_AT_ONCE })
     }
@@ -308,8 +310,7 @@ impl Channel {
         self.flush()?;
         let answer = self.answer(deadline)?;
         // Loading has a budget of its own.
-        let excess = self.log.len().saturating_sub(LOAD_LOG_KEPT);
-        self.log.drain(..excess);
+        self.log = self.log.end(LOAD_LOG_KEPT);
         match answer {
             Frame::Loaded => Ok(Ok(())),
             Frame::Answer(OUTSIDE, Answer::Raised(raised)) => Ok(Err(raised)),
@@ -458,26 +459,33 @@ impl Channel {
     }
 
     /// What was logged while no call ran.
-    pub(crate) fn take_log(&mut self) -> Vec<u8> {
+    pub(crate) fn take_log(&mut self) -> Printed {
         std::mem::take(&mut self.log)
     }
 
     /// Keeps what was logged while no call runs, for the next one: a little, so
     /// that nobody is kept busy by reading it.
-    pub(crate) fn keep_idle_log(&mut self, bytes: &[u8]) -> Result<(), Broken> {
-        self.keep_log(bytes, LOG_SLACK_BYTES)
+    pub(crate) fn keep_idle_log(&mut self, is_error: bool, bytes: &[u8]) -> Result<(), Broken> {
+        self.keep_log(is_error, bytes, LOG_SLACK_BYTES)
     }
 
-    fn keep_log(&mut self, bytes: &[u8], most: u64) -> Result<(), Broken> {
+    /// The same of what was taken from here and is no call's now; what is too much is lost.
+    pub(crate) fn keep_idle_logs(&mut self, printed: &Printed) {
+        if (self.log.len() + printed.len()) as u64 <= LOG_SLACK_BYTES {
+            self.log.append(printed);
+        }
+    }
+
+    fn keep_log(&mut self, is_error: bool, bytes: &[u8], most: u64) -> Result<(), Broken> {
         if (self.log.len() + bytes.len()) as u64 > most {
             return Err(Broken::Lie("more log than it is allowed to send"));
         }
-        self.log.extend_from_slice(bytes);
+        self.log.add(is_error, bytes, Instant::now());
         Ok(())
     }
 
     /// The same, left where it is.
-    pub(crate) fn log(&self) -> &[u8] {
+    pub(crate) fn log(&self) -> &Printed {
         &self.log
     }
 
@@ -485,7 +493,9 @@ impl Channel {
     fn answer(&mut self, deadline: Instant) -> Result<Frame, Broken> {
         loop {
             match self.read()? {
-                Some(Frame::Log(_, bytes)) => self.keep_log(&bytes, self.bounds.log_let_in())?,
+                Some(Frame::Log(_, is_error, bytes)) => {
+                    self.keep_log(is_error, &bytes, self.bounds.log_let_in())?;
+                }
                 Some(frame) => return Ok(frame),
                 None => self.wait(deadline)?,
             }

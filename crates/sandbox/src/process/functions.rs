@@ -47,7 +47,8 @@ use super::starter::Starter;
 use super::target::TargetTerms;
 use super::template::Layout;
 use crate::{
-    Call, Error, Fault, Home, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State, Then,
+    Call, Error, Fault, Home, Invoked, Origin, Outcome, Phase, Printed, Printing, Sandbox, SandboxId, Spec,
+    State, Then,
 };
 
 /// Of a request, before what others made: its id, head and body.
@@ -481,12 +482,12 @@ impl Functions {
     ) -> Outcome {
         let (result, mut log, spent, phases) = match ended {
             Ok(CallEnd { result, log, spent, phases, .. }) => (result, log, spent, phases),
-            Err(fault) => (Err(fault), Vec::new(), None, None),
+            Err(fault) => (Err(fault), Printed::default(), None, None),
         };
         for note in seat.take_notes() {
-            log.extend(note.bytes().chain(*b"\n"));
+            log.add(true, format!("{note}\n").as_bytes(), Instant::now());
         }
-        seat.leave(result.is_ok(), &log);
+        seat.leave(result.is_ok(), log.bytes());
         let keep = |made| match (made, is_asked_once) {
             (Made::Bytes(bytes), true) => store.pass_blob_vec(bytes),
             (Made::Bytes(bytes), false) => store.keep_blob_vec(bytes),
@@ -659,6 +660,11 @@ impl Sandbox for Functions {
 
     fn here(&self) -> Option<Home> {
         self.options.reactor.as_ref().and_then(|reactor| reactor.here())
+    }
+
+    fn printing(&self) -> Vec<Printing> {
+        let seats: Vec<Arc<Seat>> = self.sandboxes.lock().by_id.values().cloned().collect();
+        seats.iter().flat_map(|seat| seat.printing()).collect()
     }
 
     fn recall(&self, id: SandboxId) {

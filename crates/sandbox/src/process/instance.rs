@@ -35,7 +35,7 @@ use super::template::{Ended, NotForked, Nursery, Template, Watch};
 use crate::line::{Line, LineRecords, LineReport};
 use crate::nested::Callees;
 use crate::streamed::{Audience, Source};
-use crate::{Call, Fault, Phases, Spent};
+use crate::{Call, Fault, Phases, Printed, Printing, Spent};
 use faults::{beside_a_late_one, late, shown, unavailable};
 use fed::Fed;
 pub(crate) use followers::Following;
@@ -96,7 +96,7 @@ pub(crate) enum Begun {
 pub(crate) struct CallEnd {
     pub(crate) result: Result<Made, Fault>,
     /// What it printed.
-    pub(crate) log: Vec<u8>,
+    pub(crate) log: Printed,
     pub(crate) begun: Begun,
     /// What it took; `None` if the instance never came to it.
     pub(crate) spent: Option<Box<Spent>>,
@@ -123,7 +123,14 @@ impl CallEnd {
     /// Of a call that nothing was made of.
     pub(crate) fn fault(fault: Fault, has_begun: bool) -> Self {
         let begun = if has_begun { Begun::Yes } else { Begun::No };
-        Self { result: Err(fault), log: Vec::new(), begun, spent: None, phases: None, is_followed: false }
+        Self {
+            result: Err(fault),
+            log: Printed::default(),
+            begun,
+            spent: None,
+            phases: None,
+            is_followed: false,
+        }
     }
 }
 
@@ -156,7 +163,7 @@ struct UnderWay {
     /// For so long it stood in line.
     in_line: Duration,
     deadline: Instant,
-    log: Vec<u8>,
+    log: Printed,
     /// Bytes of that which the instance has said are its own.
     own_log: u64,
     /// Since when it is to end, which is late where others are not.
@@ -187,7 +194,7 @@ impl UnderWay {
     fn new(
         turn: Turn,
         (came, deadline): (Instant, Instant),
-        log: Vec<u8>,
+        log: Printed,
         others: Others,
         done: Done,
     ) -> Self {
@@ -232,7 +239,7 @@ pub(crate) struct Reported {
     calls: Vec<(LineReport, Spent)>,
     /// Those of which only the number counts.
     counted: Vec<(LineReport, Spent)>,
-    log: Vec<u8>,
+    log: Printed,
 }
 
 impl Reported {
@@ -435,7 +442,7 @@ impl Instance {
     /// A fault of loading, with the end of what was printed: nobody else will
     /// tell it.
     fn with_log(&self, fault: Fault) -> Fault {
-        let log = self.channel.log();
+        let log = self.channel.log().bytes();
         let end = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TOLD)..]).into_owned();
         if end.is_empty() {
             return fault;
@@ -539,7 +546,7 @@ impl Instance {
                 Some(Frame::Answer(turn, answer)) => self.answered(turn, answer, &mut acted.ended)?,
                 Some(Frame::Piece(turn, piece)) => self.piece(turn, &piece, sources)?,
                 Some(Frame::Wants(turn, bytes)) => self.wanted(turn, bytes)?,
-                Some(Frame::Log(turn, bytes)) => self.logged(turn, &bytes)?,
+                Some(Frame::Log(turn, is_error, bytes)) => self.logged(turn, is_error, &bytes)?,
                 Some(Frame::Ask(turn, id, nested)) => acted.asked.push(self.asked(turn, id, nested)?),
                 Some(Frame::AskAgain(turn, line, id, nested)) => {
                     acted.asked.extend(self.asked_again(turn, line, id, nested)?);
@@ -630,9 +637,11 @@ impl Instance {
 
     /// What was printed belongs to its call; what is of no call that runs, to
     /// the oldest one that does, or else to the next one.
-    fn logged(&mut self, turn: Turn, bytes: &[u8]) -> Result<(), Broken> {
+    fn logged(&mut self, turn: Turn, is_error: bool, bytes: &[u8]) -> Result<(), Broken> {
         let place = self.under_way.iter().position(|call| call.turn == turn).unwrap_or(0);
-        let Some(call) = self.under_way.get_mut(place) else { return self.channel.keep_idle_log(bytes) };
+        let Some(call) = self.under_way.get_mut(place) else {
+            return self.channel.keep_idle_log(is_error, bytes);
+        };
         let most = self.terms.bounds.log_let_in();
         if call.turn == turn {
             call.own_log += bytes.len() as u64;
@@ -644,8 +653,17 @@ impl Instance {
             // although each has kept to what is allowed: it is not this one's, and no reason to end it.
             return Ok(());
         }
-        call.log.extend_from_slice(bytes);
+        call.log.add(is_error, bytes, Instant::now());
         Ok(())
+    }
+
+    /// What calls that run have printed so far.
+    pub(crate) fn printing(&self) -> Vec<Printing> {
+        let told = |call: &UnderWay| {
+            let (head, printed) = (lines::told(call)?, call.log.clone());
+            Some(Printing { head, since: call.came, printed })
+        };
+        self.served().filter(|call| !call.log.is_empty()).filter_map(told).collect()
     }
 
     /// Ends the instance, and all calls in it. It may wait until the process has

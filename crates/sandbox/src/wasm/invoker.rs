@@ -21,7 +21,7 @@ use super::library::{Library, Loaded};
 use super::live::Live;
 use super::module::Class;
 use super::wasi;
-use crate::{Call, Fault, Outcome};
+use crate::{Call, Fault, Outcome, Printed};
 
 /// A module and, unless each application gets a new one, its instance.
 struct Slot {
@@ -187,7 +187,7 @@ impl Invoker {
         if !(intact && live.reset()) {
             *live_slot = None;
         }
-        Outcome { result, fuel: used, log: Vec::new(), spent: None, phases: None }
+        Outcome { result, fuel: used, log: Printed::default(), spent: None, phases: None }
     }
 
     /// Makes an instance in the slot used last, for `call`.
@@ -209,7 +209,7 @@ impl Invoker {
                     Err(Outcome {
                         result: Err(fault),
                         fuel: used,
-                        log: Vec::new(),
+                        log: Printed::default(),
                         spent: None,
                         phases: None,
                     })

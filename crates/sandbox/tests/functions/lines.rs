@@ -45,7 +45,7 @@ const ANSWER: &[u8] = b"\0\0\0\0answer";
 struct Records(Mutex<Vec<LineReport>>);
 
 impl LineRecords for Records {
-    fn served(&self, calls: Vec<(LineReport, Spent)>, _: Vec<u8>) {
+    fn served(&self, calls: Vec<(LineReport, Spent)>, _: sandbox::Printed) {
         self.0.lock().unwrap().extend(calls.into_iter().map(|(report, _)| report));
     }
 

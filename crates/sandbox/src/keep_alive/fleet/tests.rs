@@ -147,7 +147,13 @@ impl Sandbox for Pretender {
             (Phase::Running, true) => Err(Fault::new(FailureCode::Trap, "it died")),
             _ => Err(Fault::new(FailureCode::Cancelled, "it was killed")),
         };
-        Ok(Invoked::Done(Outcome { result, fuel: 0, log: Vec::new(), spent: None, phases: None }))
+        Ok(Invoked::Done(Outcome {
+            result,
+            fuel: 0,
+            log: crate::Printed::default(),
+            spent: None,
+            phases: None,
+        }))
     }
 }
 

@@ -17,6 +17,9 @@ use crate::line::LineAsk;
 use crate::nested::NestedCall;
 use crate::process::{phases, report, within};
 
+/// The stream of what is printed that is not standard output.
+const STANDARD_ERROR: u8 = 2;
+
 /// The head of a frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
@@ -86,9 +89,8 @@ impl Head {
             BAD_RESULT => Ok(Frame::Answer(self.turn, Answer::BadResult(text(&payload)))),
             UNCONFINED => Ok(Frame::Unconfined(text(&payload))),
             LOG => {
-                // Both streams go into one log.
-                payload.remove(0);
-                Ok(Frame::Log(self.turn, payload))
+                let stream = payload.remove(0);
+                Ok(Frame::Log(self.turn, stream == STANDARD_ERROR, payload))
             }
             PHASES => {
                 let phases = phases::read(&payload).ok_or(Broken::Lie("half of a step's phases"))?;

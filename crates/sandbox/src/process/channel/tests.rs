@@ -172,7 +172,7 @@ fn nothing_waits_for_what_has_not_come() {
     peer.write_all(sent).unwrap();
     assert_eq!(channel.read(), Ok(None), "nothing was looked for anew");
     channel.may_read();
-    assert_eq!(channel.read(), Ok(Some(Frame::Log(1, b"a".to_vec()))));
+    assert_eq!(channel.read(), Ok(Some(Frame::Log(1, false, b"a".to_vec()))));
     assert_eq!(channel.read(), Ok(None), "half a header");
     let (sent, rest) = rest.split_at(100_000);
     peer.write_all(sent).unwrap();

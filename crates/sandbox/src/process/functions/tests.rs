@@ -265,7 +265,7 @@ fn calls_that_are_begun_are_served_one_after_the_other() {
     for (number, begun) in begun.into_iter().enumerate() {
         let outcome = begun.recv_timeout(Duration::from_secs(20)).unwrap();
         assert_eq!(python.text(&outcome), format!("{} of {}", number + 1, 3 << 20));
-        assert_eq!(outcome.log, format!("{}\n", number + 1).into_bytes());
+        assert_eq!(outcome.log.bytes(), format!("{}\n", number + 1).as_bytes());
     }
 }
 

@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use super::{Answer, Argument, Broken, Done, Instance, Others, Target, Turn, UnderWay};
 use crate::Follower;
+use crate::printed::Printed;
 
 /// A call that is to follow another one, and what is done with its end. That is not told where another one before it has not
 /// been followed.
@@ -53,7 +54,7 @@ impl Instance {
             // How long it may take counts from when its turn comes.
             let times = (now, now + self.terms.call_timeout);
             let turn = self.next_turn();
-            let call = UnderWay::new(turn, times, Vec::new(), others, done);
+            let call = UnderWay::new(turn, times, Printed::default(), others, done);
             self.under_way.push(UnderWay { follows: true, ..call });
         }
     }

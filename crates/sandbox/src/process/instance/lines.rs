@@ -255,7 +255,7 @@ impl Instance {
 }
 
 /// What a call was told, or the request that it serves on its line.
-fn told(call: &UnderWay) -> Option<Vec<u8>> {
+pub(super) fn told(call: &UnderWay) -> Option<Vec<u8>> {
     match call.others.line {
         Some(_) => call.line_head.clone(),
         None => call.others.callees.as_ref().and_then(|callees| callees.head()),

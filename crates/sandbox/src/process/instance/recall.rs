@@ -64,7 +64,7 @@ impl Instance {
             // Its time counts from the end of the one before, although it has not begun.
             drop(self.spent(call.served, now));
             // It was printed between two calls, and comes with the next one; what is too much is lost.
-            _ = self.channel.keep_idle_log(&call.log);
+            self.channel.keep_idle_logs(&call.log);
             let fault =
                 Fault::new(FailureCode::Resources, "its instance is busy with another call; try again");
             back.push((call.done, CallEnd { begun: Begun::Recalled, ..CallEnd::fault(fault, false) }));

@@ -15,7 +15,7 @@ use super::{Answer, AskId, Asked, Broken, Instance, Reported, Turn, late};
 use crate::line::{LineAsk, LineEnd, LineReport};
 use crate::process::within::AskWithin;
 use crate::within::{Since, Within};
-use crate::{Fault, Spent};
+use crate::{Fault, Printed, Spent};
 
 /// Functions of which it may have been told: twice as many as are together, for those of before may be under way.
 const GIVEN_MAX: usize = 128;
@@ -125,7 +125,7 @@ impl Instance {
                 Some(Answer::BadResult(why)) => Fault::new(FailureCode::BadResult, why),
                 Some(_) => return Err(Broken::Lie("an end that is no failure")),
             };
-            line.ended = Some(LineEnd { result: Err(fault), log: Vec::new(), spent });
+            line.ended = Some(LineEnd { result: Err(fault), log: Printed::default(), spent });
         }
         nested.line = line;
         match again {
@@ -149,7 +149,7 @@ impl Instance {
         });
         let mut calls: Vec<_> = calls.collect();
         let counted = calls.split_off(written);
-        Ok(Some(Reported { records, calls, counted, log: Vec::new() }))
+        Ok(Some(Reported { records, calls, counted, log: Printed::default() }))
     }
 }
 

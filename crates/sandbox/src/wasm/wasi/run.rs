@@ -20,7 +20,7 @@ use crate::wasm::host::MEMORY;
 use crate::wasm::invoker::fault_of;
 use crate::wasm::library::Loaded;
 use crate::wasm::{live, rewrite};
-use crate::{Fault, Outcome};
+use crate::{Fault, Outcome, Printed};
 
 /// What a reactor has to have called before everything else.
 const INITIALIZE: &str = "_initialize";
@@ -78,7 +78,7 @@ pub(crate) fn run(loaded: &Loaded, images: &Images, mut state: CallState, fuel: 
     if let (Some((instance, image)), Some(snapshot)) = (mapped, &plan.from) {
         keep((loaded, images), (snapshot, &image), instance, &mut store);
     }
-    Outcome { result, fuel: used, log: Vec::new(), spent: None, phases: None }
+    Outcome { result, fuel: used, log: Printed::default(), spent: None, phases: None }
 }
 
 /// Reads what the application says, and has its process ready in `state`.

@@ -50,7 +50,7 @@ impl Held {
         drop(calls);
         let result =
             if is_good { Ok(Handle::u64(id.0)) } else { Err(Fault::new(FailureCode::Trap, "it ended")) };
-        then(Ok(Outcome { result, fuel: 0, log: Vec::new(), spent, phases: None }));
+        then(Ok(Outcome { result, fuel: 0, log: crate::Printed::default(), spent, phases: None }));
     }
 
     /// How many calls run in each sandbox.

@@ -124,7 +124,7 @@ fn calls_are_given_what_the_one_before_returned() {
         assert_eq!(told.len(), FOLLOWERS_MAX + 2);
         assert_eq!(told[FOLLOWERS_MAX], ended(FOLLOWERS_MAX, &"+".repeat(FOLLOWERS_MAX)));
         let alone = world.begun(id, STEPS, b"alone").recv_timeout(SOON).unwrap();
-        assert_eq!((world.text(&alone).as_str(), alone.log.as_slice()), ("alone", b"apply\n".as_slice()));
+        assert_eq!((world.text(&alone).as_str(), alone.log.bytes()), ("alone", b"apply\n".as_slice()));
     }
 }
 
@@ -231,7 +231,7 @@ fn ends_are_told_in_their_order_whoever_brings_them() {
     let seat = world.functions.seat(id).unwrap();
     let end = |text: &str, is_followed| CallEnd {
         result: Ok(Made::Bytes(text.as_bytes().to_vec())),
-        log: Vec::new(),
+        log: crate::Printed::default(),
         begun: Begun::Yes,
         spent: None,
         phases: None,
