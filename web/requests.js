@@ -30,10 +30,9 @@ export function requestsTable(records, withFunction) {
 
 /** All requests that the node remembers, as far as a reader wants them. */
 export async function requestsPage(_, query) {
-  const wanted = { function: query.get("function") ?? "", limit: 200 };
-  const [{ records }, { functions }] = await Promise.all([get("logs", wanted), get("functions")]);
-  const onlyFailed = query.get("failed") === "yes";
-  const shown = onlyFailed ? records.filter((record) => record.failure || record.status >= 500) : records;
+  const [onlyFailed, text] = [query.get("failed") === "yes", query.get("text") ?? ""];
+  const wanted = { function: query.get("function") ?? "", text, failed: onlyFailed, limit: 200 };
+  const [logs, { functions }] = await Promise.all([getWithRunning(wanted), get("functions")]);
   const go = (change) => {
     const next = new URLSearchParams(location.hash.split("?")[1]);
     for (const [name, value] of Object.entries(change)) value ? next.set(name, value) : next.delete(name);
@@ -48,17 +47,46 @@ export async function requestsPage(_, query) {
         // A step's function is none of the node's own.
         functions.some(({ name }) => name === wanted.function) || !wanted.function ? undefined : option(wanted.function, wanted.function))),
       h("label", {}, h("input", { type: "checkbox", checked: onlyFailed, onchange: (event) => go({ failed: event.target.checked ? "yes" : "" }) }),
-        " only those that failed")),
-    requestsTable(shown, true),
+        " only those that failed"),
+      h("label", {}, "Printed ", h("input", { type: "search", value: text, placeholder: "a text", onchange: (event) => go({ text: event.target.value }) }))),
+    // One element, whatever is in it: a page whose parts stay as many keeps what is typed.
+    h("section", {}, text || logs.running.length === 0 ? undefined : h("h2", {}, "Running, and printing"),
+      text ? undefined : logs.running.map(runningLines)),
+    requestsTable(logs.records, true),
   ];
+}
+
+/** The same with what is printed by requests that run. */
+const getWithRunning = (wanted) => {
+  const said = Object.entries(wanted).filter(([, value]) => value !== "" && value !== false);
+  return get(`logs?${new URLSearchParams([["running", ""], ...said])}`);
+};
+
+/** Lines, each with when it was printed, and what went to standard error apart. */
+function printed(lines) {
+  return h("pre", { class: "printed" }, lines.flatMap(({ time_us, stream, text }) => [
+    h("span", { class: "quiet", title: stream === "err" ? "standard error" : "standard output" }, `${when(time_us / 1000)} `),
+    h("span", { class: stream }, `${text}\n`),
+  ]));
+}
+
+/** A request that runs, and the last of what it has printed. */
+function runningLines(running) {
+  return h("section", {},
+    h("p", {}, h("a", { href: `#/functions/${part(running.function)}` }, running.function), " ",
+      h("span", { class: "quiet" }, `version ${running.version}, since ${when(running.begun_us / 1000)}`), " ", link(running)),
+    printed(running.lines.slice(-200)));
 }
 
 /** One request. */
 export async function requestPage([id]) {
-  const { records } = await get("logs", { request_id: id });
+  const { records, running } = await getWithRunning({ request_id: id, lines: true });
+  if (records.length === 0 && running.length > 0) {
+    return [h("h1", {}, "Request"), h("p", {}, "It runs."), ...running.map(runningLines)];
+  }
   if (records.length === 0) {
     return [h("h1", {}, "Request"), h("p", {}, "The node remembers no request ", h("code", {}, id),
-      ". It keeps the last ones only, and forgets them when it ends.")];
+      ". It keeps those that printed something or failed, and of all others the last ones since it was started.")];
   }
   const called = records.filter((record) => record.parent !== undefined);
   return [...records.length > 1 ? callTree(records) : [], ...records.toSorted((a, b) => a.begun_us - b.begun_us).flatMap((record) => [
@@ -75,7 +103,7 @@ export async function requestPage([id]) {
     h("h2", {}, "Where the time went"),
     timeline(record),
     h("h2", {}, "What it printed"),
-    record.log ? h("pre", {}, record.log) : h("p", { class: "quiet" }, "Nothing."),
+    record.lines.length > 0 ? printed(record.lines) : h("p", { class: "quiet" }, "Nothing."),
     record.failure?.includes("\n") ? [h("h2", {}, "Why it failed"), h("pre", {}, record.failure)] : undefined,
     h("p", { class: "quiet" }, h("code", {}, `sinew logs --request-id ${record.request_id}`)),
   ].flat().filter(Boolean))];

@@ -45,7 +45,7 @@
   const OUTSIDE = 0;
   const [HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
   const [ASK, TOLD, PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS] = [10, 11, 12, 13, 14, 15, 16, 17];
-  const [SERVE, LINE, ASK_AGAIN, LEAVING, TURNS, WITHIN, WITHIN_OVER] = [18, 19, 23, 27, 29, 32, 33];
+  const [SERVE, LINE, ASK_AGAIN, LEAVING, TURNS, WITHIN, WITHIN_OVER, PRINTS] = [18, 19, 23, 27, 29, 32, 33, 37];
   /* Of calls of other functions: bytes of name, type and body. */
   const [ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX] = [128, 256, 16 << 20];
   /* Of a result that is sent in pieces: bytes before the node asks for more, and of one piece. */
@@ -368,6 +368,7 @@
       else if (kind === SERVE) this.lines.serve(number, payload);
       else if (kind === LINE) this.lines.add(payload);
       else if (kind === TURNS) this.shareTurns();
+      else if (kind === PRINTS) this.core.printTo();
       else if (kind === WITHIN) this.withins.add(payload);
       else if (kind === WITHIN_OVER) this.withins.told.clear();
     }

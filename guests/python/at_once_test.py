@@ -417,15 +417,19 @@ class Output(Case):
         # More than one call may print.
         self.assertGreater(len(node.logs[0]), 5 * LOG_MAX)
 
-    def test_processes_that_a_function_forks_print_nothing(self):
+    def test_what_a_function_forks_prints_to_its_own_streams(self):
         source = """
-            import os
+            import os, sys
             def handler(event):
                 print("partial", end="")
                 pid = os.fork()
                 if pid == 0:
-                    taken = os.open("/dev/null", os.O_WRONLY)
+                    taken, stream = os.open("/dev/null", os.O_WRONLY), os.memfd_create("stream")
+                    os.dup2(stream, 1)
                     print("child")
+                    sys.stdout.flush()
+                    if os.pread(stream, 99, 0) != b"child\\n":
+                        os._exit(1)
                     os._exit(0)
                 return os.waitpid(pid, 0)[1]
             """

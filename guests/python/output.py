@@ -2,7 +2,9 @@
 # What functions print, on its way to the node. It is run before `template.py`, in the same module: names that are not
 # defined here are that one's, or those of `channel.py`.
 
+import faulthandler
 import io
+import os
 import sys
 import threading
 
@@ -20,6 +22,8 @@ class Output(io.BufferedIOBase):
 
     def __init__(self, instance, number):
         self.instance, self.number = instance, number
+        # In a process that was forked from the instance, and has no channel.
+        self.is_beside = False
         # What is collected, or a signal's handler, may print while it is held.
         self.lock = threading.RLock()
 
@@ -28,6 +32,8 @@ class Output(io.BufferedIOBase):
 
     def write(self, data):
         data = memoryview(data).cast("B")
+        if self.is_beside:
+            return os.write(self.number, data)
         of = self.instance.printing()
         if of.log_left > 0:
             with self.lock:
@@ -76,10 +82,18 @@ class Prints:
         sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
 
     def print_nothing(self):
-        """In a process that was forked: whoever had these locks is not there."""
+        """In a process that was forked, which is no instance: it prints as any other process does. Whoever had these locks is
+        not there."""
         self.log_left = -1
         for output in self.outputs:
-            output.lock = threading.RLock()
+            output.lock, output.is_beside = threading.RLock(), True
+
+    def print_beside(self):
+        """From now on what is written to descriptors 1 and 2, by whoever that is, goes to the node as well, and so does
+        where the interpreter is when it breaks."""
+        if descriptors := self.channel.descriptors:
+            self.core.template_print_to(descriptors.popleft())
+            faulthandler.enable(2)
 
     def log(self, of, number, data):
         """Tells what somebody has printed; whether there may be more of it."""

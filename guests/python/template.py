@@ -54,7 +54,7 @@ OUTSIDE = 0
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)
 PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS = range(12, 18)
 SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED, OUTBOX, MAPPED, LEAVING, PHASES, TURNS, KEEPS, SAID = range(18, 32)
-WITHIN, WITHIN_OVER, ASK_WITHIN, SERVED_WITHIN, ALONE = range(32, 37)
+WITHIN, WITHIN_OVER, ASK_WITHIN, SERVED_WITHIN, ALONE, PRINTS = range(32, 38)
 
 
 # ---------------------------------------------------------------- template
@@ -273,6 +273,8 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Gi
                     self.call(turn, rest)
             elif kind == TURNS:
                 self.share_turns()
+            elif kind == PRINTS:
+                self.print_beside()
             elif kind == SERVE:
                 self.open_line(turn, rest.receive(length))
             elif kind == LINE:

@@ -124,6 +124,14 @@ int null_streams(void) {
     return null > 2 ? close(null) : 0;
 }
 
+int template_print_to(int fd) {
+    int error = dup2(fd, 1) < 0 || dup2(fd, 2) < 0 ? errno : 0;
+
+    if (fd > 2)
+        close(fd);
+    return -error;
+}
+
 int template_place_channel(void) {
     return dup3(0, CHANNEL, O_CLOEXEC) < 0 || null_streams() < 0 ? -errno : 0;
 }

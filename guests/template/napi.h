@@ -59,6 +59,7 @@ int argument(napi_env env, napi_callback_info info, void **bytes, size_t *length
 napi_value attend(napi_env env, napi_callback_info info);
 napi_value on_settled(napi_env env, napi_callback_info info);
 napi_value turns_open_one(napi_env env, napi_callback_info info);
+napi_value print_to_one(napi_env env, napi_callback_info info);
 napi_value line_open_one(napi_env env, napi_callback_info info);
 napi_value line_look_again(napi_env env, napi_callback_info info);
 napi_value line_send_one(napi_env env, napi_callback_info info);

@@ -422,7 +422,7 @@ EXPORTED napi_value napi_register_module_v1(napi_env env, napi_value exports) {
         {"send", send_bytes}, {"end", end}, {"streamOf", stream_of}, {"tryFork", try_fork},
         {"attend", attend}, {"onSettled", on_settled}, {"lineOpen", line_open_one}, {"lineLook", line_look_again},
         {"lineSend", line_send_one}, {"lineIsTaken", line_is_all_taken}, {"lineIsClosed", line_is_shut},
-        {"lineClose", line_close_one}, {"turnsOpen", turns_open_one}, {"turnsBegin", turns_begin_one},
+        {"lineClose", line_close_one}, {"turnsOpen", turns_open_one}, {"printTo", print_to_one}, {"turnsBegin", turns_begin_one},
     };
 
     for (size_t at = 0; at < sizeof functions / sizeof functions[0]; at++) {

@@ -285,14 +285,26 @@ static void rung(uv_handle_t *handle, int status, int events) {
     }
 }
 
-/* turnsOpen(): the word whose descriptor came first; 0, or a negative errno. */
-napi_value turns_open_one(napi_env env, napi_callback_info info) {
+/* The descriptor that came first; -1 if none did. */
+static int take_descriptor(void) {
     int fd = descriptors_count > 0 ? descriptors[0] : -1;
 
-    (void)info;
     if (descriptors_count > 0)
         memmove(descriptors, descriptors + 1, --descriptors_count * sizeof *descriptors);
-    return number(env, turns_open(fd));
+    return fd;
+}
+
+/* turnsOpen(): the word whose descriptor came first; 0, or a negative errno. */
+napi_value turns_open_one(napi_env env, napi_callback_info info) {
+    (void)info;
+    return number(env, turns_open(take_descriptor()));
+}
+
+/* printTo(): what is written to the standard streams goes to the descriptor that came first. 0, or a
+ * negative errno. */
+napi_value print_to_one(napi_env env, napi_callback_info info) {
+    (void)info;
+    return number(env, template_print_to(take_descriptor()));
 }
 
 /* lineOpen(buffer, heard, serves): one end of the line whose descriptors came

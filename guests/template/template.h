@@ -86,6 +86,10 @@ EXPORTED int template_begin(void);
  * and leaves /dev/null in the standard streams. 0, or a negative errno. */
 EXPORTED int template_place_channel(void);
 
+/* Has what is written past the language's own streams go there. 0, or a negative
+ * errno; the descriptor is closed. */
+EXPORTED int template_print_to(int fd);
+
 /* Sends the node one message. 0, or a negative errno. */
 EXPORTED int template_say(const void *message, size_t length);
 

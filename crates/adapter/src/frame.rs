@@ -81,6 +81,8 @@ pub const ASK_WITHIN: u8 = 34;
 pub const ALONE: u8 = 36;
 /// Instance to node: calls of a function within it that have ended.
 pub const SERVED_WITHIN: u8 = 35;
+/// Node to instance: with a descriptor, for what is written past the language's own streams.
+pub const PRINTS: u8 = 37;
 
 /// Names a call on its instance.
 pub type Turn = u32;

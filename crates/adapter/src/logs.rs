@@ -5,9 +5,12 @@ use std::collections::HashMap;
 use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use crate::Mode;
 use crate::frame::{OUTSIDE, Turn};
 use crate::wire::Channel;
 
+const STANDARD_OUTPUT: u8 = 1;
+const STANDARD_ERROR: u8 = 2;
 /// Bytes of one log frame.
 const PIECE_MAX: usize = 32 << 10;
 /// What is read at once, in pieces of those: more than a pipe holds.
@@ -30,6 +33,8 @@ pub(crate) struct Logs {
     named: HashMap<String, Turn>,
     /// What is of no call.
     others: Printed,
+    /// As what it is told. A server's both streams are one pipe, so that its lines are in order.
+    stream: u8,
     /// Bytes that may be sent of a call.
     most: u64,
     /// A line without its end.
@@ -59,12 +64,13 @@ impl AsFd for Logs {
 }
 
 impl Logs {
-    pub(crate) fn new(most: u64) -> io::Result<Self> {
+    pub(crate) fn new(most: u64, mode: Mode) -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
         rustix::io::ioctl_fionbio(&reader, true).map_err(io::Error::from)?;
         let (calls, named, others) = (HashMap::new(), HashMap::new(), Printed::new(most));
         let (line, buffer) = (Vec::new(), vec![0; PIECE_MAX]);
-        Ok(Self { reader, writer, calls, named, others, most, line, buffer })
+        let stream = if mode == Mode::Standard { STANDARD_ERROR } else { STANDARD_OUTPUT };
+        Ok(Self { reader, writer, calls, named, others, stream, most, line, buffer })
     }
 
     /// For a program to write into.
@@ -193,10 +199,10 @@ impl Logs {
             }
             let room = usize::try_from(printed.left).unwrap_or(usize::MAX).min(piece.len());
             printed.left -= room as u64;
-            channel.log(turn, 1, &piece[..room])?;
+            channel.log(turn, self.stream, &piece[..room])?;
             if printed.left == 0 {
                 let note = format!("\n[output over {} bytes was dropped]\n", printed.most);
-                channel.log(turn, 2, note.as_bytes())?;
+                channel.log(turn, STANDARD_ERROR, note.as_bytes())?;
             }
         }
         Ok(())

@@ -53,7 +53,7 @@ enum Asked {
 impl Serving {
     pub(crate) fn new(channel: Channel, settings: Settings, port: u16) -> io::Result<Self> {
         let (poller, callees) = (Poller::new()?, Callees::listen()?);
-        let logs = Logs::new(channel.bounds().1)?;
+        let logs = Logs::new(channel.bounds().1, settings.mode)?;
         poller.want(&channel, Source::Node, &mut Wanted::default(), PollFlags::IN)?;
         poller.want(&logs, Source::Printed, &mut Wanted::default(), PollFlags::IN)?;
         let url = callees.url()?;

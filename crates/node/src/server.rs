@@ -113,6 +113,20 @@ pub fn run_until(
     served
 }
 
+/// What the gateway grants its clients.
+fn gateway_options(options: &Options) -> gateway::Options {
+    gateway::Options {
+        body_max_bytes: options.body_max_bytes.unwrap_or(gateway::Options::default().body_max_bytes),
+        version: options.version.clone(),
+        commit: options.commit.clone(),
+        rates: options.rates.clone(),
+        traces: options.traces.as_ref().map(Traces::options),
+        archive: archive(options),
+        trusted_proxies: options.trusted_proxies().unwrap_or_default(),
+        ..gateway::Options::default()
+    }
+}
+
 /// Where logs of requests are kept when the node ends.
 fn archive(options: &Options) -> Option<gateway::ArchiveOptions> {
     let directory = options.home.as_ref()?.join(LOGS_NAME);
@@ -140,17 +154,7 @@ async fn serve(
     on_ready: impl FnOnce(&Running),
 ) -> Result<(), Error> {
     let (stop, stopping) = watch::channel(false);
-    let gateway_options = gateway::Options {
-        body_max_bytes: options.body_max_bytes.unwrap_or(gateway::Options::default().body_max_bytes),
-        version: options.version.clone(),
-        commit: options.commit.clone(),
-        rates: options.rates.clone(),
-        traces: options.traces.as_ref().map(Traces::options),
-        archive: archive(options),
-        trusted_proxies: options.trusted_proxies().unwrap_or_default(),
-        ..gateway::Options::default()
-    };
-    let gateway = gateway::Gateway::new(Arc::new(NodeBackend(Arc::clone(node))), gateway_options);
+    let gateway = gateway::Gateway::new(Arc::new(NodeBackend(Arc::clone(node))), gateway_options(options));
     node.processes.connect(gateway.nested_calls());
     let terms = Terms {
         connections_max: node.budgets().connections_max,

@@ -20,9 +20,14 @@ pub struct Printing {
     pub printed: Printed,
 }
 
-/// What a call printed, in the order in which it came to the node.
+/// What a call printed, in the order in which it came to the node. Most print nothing, so that it is
+/// little to carry about.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Printed {
+pub struct Printed(Option<Box<Parts>>);
+
+/// Of what was printed, at least one byte.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Parts {
     bytes: Vec<u8>,
     pieces: Vec<Piece>,
 }
@@ -44,21 +49,22 @@ impl Printed {
         if bytes.is_empty() {
             return;
         }
-        self.bytes.extend_from_slice(bytes);
-        let is_full = self.pieces.len() >= PIECES_MAX;
+        let parts = self.0.get_or_insert_default();
+        parts.bytes.extend_from_slice(bytes);
+        let is_full = parts.pieces.len() >= PIECES_MAX;
         let goes_on = |last: &&mut Piece| {
             is_full || (last.is_error == is_error && at.saturating_duration_since(last.at) < TOGETHER)
         };
-        match self.pieces.last_mut().filter(goes_on) {
+        match parts.pieces.last_mut().filter(goes_on) {
             Some(last) => last.len += bytes.len(),
-            None => self.pieces.push(Piece { len: bytes.len(), at, is_error }),
+            None => parts.pieces.push(Piece { len: bytes.len(), at, is_error }),
         }
     }
 
     /// What another one has, behind this.
     pub fn append(&mut self, other: &Self) {
-        let mut rest = other.bytes.as_slice();
-        for piece in &other.pieces {
+        let mut rest = other.bytes();
+        for piece in other.pieces() {
             let (bytes, after) = rest.split_at(piece.len.min(rest.len()));
             self.add(piece.is_error, bytes, piece.at);
             rest = after;
@@ -68,37 +74,41 @@ impl Printed {
     /// Only the last bytes of it, so many at most.
     #[must_use]
     pub fn end(&self, most: usize) -> Self {
-        let mut skipped = self.bytes.len().saturating_sub(most);
-        let bytes = self.bytes[skipped..].to_vec();
+        let mut skipped = self.len().saturating_sub(most);
+        let bytes = self.bytes()[skipped..].to_vec();
         let mut pieces = Vec::new();
-        for piece in &self.pieces {
+        for piece in self.pieces() {
             let gone = skipped.min(piece.len);
             skipped -= gone;
             if gone < piece.len {
                 pieces.push(Piece { len: piece.len - gone, ..*piece });
             }
         }
-        Self { bytes, pieces }
+        Self((!bytes.is_empty()).then(|| Box::new(Parts { bytes, pieces })))
     }
 
     /// All of it, by whichever stream.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        self.0.as_ref().map_or(&[], |parts| &parts.bytes)
+    }
+
+    fn pieces(&self) -> &[Piece] {
+        self.0.as_ref().map_or(&[], |parts| &parts.pieces)
     }
 
     /// The same, and what it consists of: the lengths of the pieces are together its own.
     pub fn into_parts(self) -> (Vec<u8>, Vec<Piece>) {
-        (self.bytes, self.pieces)
+        self.0.map_or_else(Default::default, |parts| (parts.bytes, parts.pieces))
     }
 
     /// How many bytes it is.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.bytes().len()
     }
 
     /// Nothing was printed.
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.0.is_none()
     }
 }
 
@@ -109,7 +119,7 @@ mod tests {
     use super::*;
 
     fn told(printed: &Printed) -> Vec<(usize, bool)> {
-        printed.pieces.iter().map(|piece| (piece.len, piece.is_error)).collect()
+        printed.pieces().iter().map(|piece| (piece.len, piece.is_error)).collect()
     }
 
     #[test]
@@ -132,7 +142,7 @@ mod tests {
         for at in 0..PIECES_MAX + 10 {
             printed.add(at % 2 == 0, b"x", begin);
         }
-        assert_eq!(printed.pieces.len(), PIECES_MAX);
+        assert_eq!(printed.pieces().len(), PIECES_MAX);
         assert_eq!(printed.len(), PIECES_MAX + 10);
     }
 
@@ -154,7 +164,8 @@ mod tests {
             prop_assert_eq!(twice.len(), printed.len() + end.len());
             for each in [printed, end, twice] {
                 let of = |piece: &Piece| vec![u8::from(piece.is_error); piece.len];
-                prop_assert_eq!(each.pieces.iter().flat_map(of).collect::<Vec<u8>>(), each.bytes);
+                prop_assert_eq!(each.pieces().iter().flat_map(of).collect::<Vec<u8>>(), each.bytes());
+                prop_assert_eq!(each.is_empty(), each.bytes().is_empty());
             }
         }
     }

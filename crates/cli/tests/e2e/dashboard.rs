@@ -73,9 +73,32 @@ fn people_see_functions_their_requests_and_why_they_failed() {
     }
     assert!(page(&node, "#/requests/none").contains("remembers no request"));
     assert!(page(&node, "#/nowhere").contains("There is no such page"));
+    what_runs_and_by_which_stream_is_seen(&node);
     the_queue_and_the_tree_of_calls_are_seen(&node);
     runs_of_workflows_are_seen(&node);
     assert_eq!(node.terminate(), 0);
+}
+
+fn what_runs_and_by_which_stream_is_seen(node: &Node) {
+    let source = "import sys, time\ndef handler(event, context):\n    print('one <b>')\n    \
+                  print('two', file=sys.stderr, flush=True)\n    time.sleep(event)\n    return event\n";
+    node.deploy(&node.python("slow", "", source));
+    std::thread::scope(|scope| {
+        scope.spawn(|| node.call("slow", &json!(10)));
+        super::draining::wait_for("it prints", || {
+            node.ok(&["logs", "slow"]).is_empty()
+                && node.http("GET /v1/logs?running=", b"").contains("\"two\"")
+        });
+        let running = page(node, "#/requests");
+        for shown in ["Running, and printing", "one &lt;b&gt;", "<span class=\"err\">two"] {
+            assert!(running.contains(shown), "{shown}\n{running}");
+        }
+        let id = running.split("href=\"#/requests/").nth(1).unwrap().split('"').next().unwrap();
+        let request = page(node, &format!("#/requests/{id}"));
+        assert!(request.contains("It runs.") && request.contains("<span class=\"out\">one"), "{request}");
+    });
+    let found = page(node, "#/requests?text=one%20%3Cb");
+    assert!(found.contains("#/functions/slow\"") && !found.contains("#/functions/greeter\""), "{found}");
 }
 
 const FLOW: &str = r#"

@@ -32,6 +32,7 @@ mod lambda;
 mod later;
 mod later_python;
 mod line;
+mod logs;
 mod loops;
 mod map;
 mod memory;

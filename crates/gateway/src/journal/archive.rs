@@ -339,7 +339,7 @@ fn find(directory: &Path, wanted: &Wanted, before: u64) -> io::Result<Vec<Value>
     while let Some(mut cursor) = cursors.pop()
         && found.len() < wanted.limit
     {
-        found.extend(cursor.next.take().into_iter());
+        found.extend(cursor.next.take());
         if cursor.advance(wanted, before)? {
             cursors.push(cursor);
         }

@@ -59,6 +59,8 @@
 //! 34 ask within  ←  an ask by a function that was called so, or of one whose call has ended
 //! 35 served within ← number u32 of 32, and reports of calls of it
 //! 36 alone       ←  nothing: what was sent to follow the call of this turn is not begun
+//! 37 prints      →  nothing: with the descriptor for standard output and error, where what
+//!                   is written past the language's own streams is read from
 //! ```
 //!
 //! Of 34 and 35 more is said in `within.rs`, and in `followers.rs` of what follows a call.
@@ -91,8 +93,8 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use adapter::frame::{
-    ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BODY, BODY_LOST, CALL, LEFT, LINE, LOAD, OVERDUE, ROOM, SERVE,
-    TOLD, TURNS, VERSION, WITHIN, WITHIN_OVER,
+    ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BODY, BODY_LOST, CALL, LEFT, LINE, LOAD, OVERDUE, PRINTS, ROOM,
+    SERVE, TOLD, TURNS, VERSION, WITHIN, WITHIN_OVER,
 };
 pub(crate) use adapter::frame::{AskId, OUTSIDE, STREAM_WINDOW, Turn};
 use rmmap::Lease;
@@ -456,6 +458,11 @@ impl Channel {
     /// Queues the word by which calls in line are recalled; [`Channel::flush`] sends it.
     pub(crate) fn turns(&mut self, word: OwnedFd) -> Result<(), Broken> {
         self.queue_with(TURNS, OUTSIDE, &[], vec![word])
+    }
+
+    /// Queues where standard output and error go; [`Channel::flush`] sends it.
+    pub(crate) fn prints(&mut self, spool: OwnedFd) -> Result<(), Broken> {
+        self.queue_with(PRINTS, OUTSIDE, &[], vec![spool])
     }
 
     /// What was logged while no call ran.

@@ -45,6 +45,7 @@ pub(crate) use meter::Counted;
 use meter::Meter;
 pub(crate) use nested::Asked;
 use nested::Pending;
+use spooled::Spooled;
 use streamed::Streamed;
 use within::Withins;
 
@@ -57,6 +58,7 @@ mod meter;
 mod nested;
 mod overdue;
 mod recall;
+mod spooled;
 mod streamed;
 mod within;
 
@@ -274,6 +276,8 @@ pub(crate) struct Instance {
     last_turn: Turn,
     /// What the next call is lent, which the last one has left as it was.
     kept: Option<Target>,
+    /// What is written past the language's own streams.
+    spooled: Option<Spooled>,
     /// By which calls in line are recalled.
     turns: Option<Turns>,
     meter: Meter,
@@ -367,6 +371,7 @@ impl Instance {
             body_window: fed::window(1),
             last_turn: OUTSIDE,
             kept: None,
+            spooled: None,
             turns: None,
             meter: Meter::new(Instant::now()),
             is_over: false,
@@ -432,6 +437,7 @@ impl Instance {
         self.is_serial = calls_at_once == 1 && self.terms.language.calls_ahead() > 0;
         self.overdue = (calls_at_once > 1).then(|| overdue::Overdue::new(calls_at_once));
         let deadline = Instant::now() + self.terms.load_timeout;
+        self.spools();
         match self.channel.load(NAME, source, calls_at_once, deadline) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(raised)) => Err(self.with_log(self.raised(&raised, FailureCode::BadProcedure))),
@@ -441,7 +447,8 @@ impl Instance {
 
     /// A fault of loading, with the end of what was printed: nobody else will
     /// tell it.
-    fn with_log(&self, fault: Fault) -> Fault {
+    fn with_log(&mut self, fault: Fault) -> Fault {
+        self.take_spooled_of_nobody();
         let log = self.channel.log().bytes();
         let end = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TOLD)..]).into_owned();
         if end.is_empty() {
@@ -581,7 +588,9 @@ impl Instance {
         if place > 0 && self.is_serial {
             return Err(Broken::Lie("an answer to a call whose turn has not come"));
         }
-        let (mut call, now) = (self.under_way.remove(place), Instant::now());
+        let now = Instant::now();
+        self.take_spooled(place, now);
+        let mut call = self.under_way.remove(place);
         let is_followed = self.goes_on_with(place, &mut call, &answer);
         let spent = self.spent_by(&call, &answer, now);
         if self.is_serial {
@@ -674,6 +683,8 @@ impl Instance {
         self.lines.abandon(head.as_ref());
         let now = Instant::now();
         let fault = self.broken(broken, "the call");
+        // What it printed when it broke says best why.
+        self.take_last_spooled();
         let calls = std::mem::take(&mut self.under_way).into_iter().enumerate();
         let calls = calls.map(|(place, call)| {
             let is_innocent = *broken == Broken::Late && !Self::is_to_blame(&call, now);

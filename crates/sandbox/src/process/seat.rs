@@ -391,7 +391,7 @@ impl Seat {
     /// Ends the instance if a call in it is late, or that call alone, and takes back what stands in line behind one that
     /// takes long; whether calls are under way.
     fn look(self: &Arc<Self>, now: Instant) -> bool {
-        let Seen { number, is_late, is_overdue, is_held_up, is_busy } = self.seen(now);
+        let Seen { number, is_late, is_overdue, is_held_up, is_busy } = self.seen(now, true);
         if is_held_up {
             // What it has said meanwhile is for its own thread to act on; which calls have begun
             // is known without.
@@ -404,7 +404,7 @@ impl Seat {
         if self.act(number) == Next::Over {
             return false;
         }
-        let seen = self.seen(now);
+        let seen = self.seen(now, false);
         if seen.is_late && seen.number == number {
             self.give_up(number, Broken::Late);
             return false;
@@ -419,8 +419,11 @@ impl Seat {
         seen.is_busy
     }
 
-    fn seen(&self, now: Instant) -> Seen {
-        let held = self.instance.lock();
+    fn seen(&self, now: Instant, with_prints: bool) -> Seen {
+        let mut held = self.instance.lock();
+        if let Some(held) = held.as_mut().filter(|_| with_prints) {
+            held.instance.look_at_spooled(now);
+        }
         held.as_ref().map_or(Seen::default(), |Held { instance, number, .. }| Seen {
             number: *number,
             is_late: instance.is_late(now),
