@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the program's server answers: HTTP/1.1, as it comes.
 
+use crate::chunks::{Broken, Chunks};
 use crate::flow::Flow;
 use crate::frame::{PIECE_MAX, STREAM_WINDOW};
 use crate::head::result;
@@ -10,8 +11,6 @@ use crate::wire::Channel;
 
 /// Bytes of an answer's status line and headers.
 const HEAD_MAX: usize = 64 << 10;
-/// Bytes of the line with a chunk's length.
-const CHUNK_LINE_MAX: usize = 4 << 10;
 /// The answer is none, but the failure of the call: of this kind, with its text as the body.
 const RAISED: &str = "sinew-raised";
 
@@ -34,17 +33,6 @@ enum Length {
     None,
 }
 
-/// Where in a chunk what comes next is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Chunk {
-    /// In the line with its length.
-    Length,
-    /// Before so many bytes of it.
-    Data(usize),
-    /// In the end of its last line.
-    End,
-}
-
 /// An answer as it comes.
 pub(crate) struct Reading {
     /// The head until it is whole, then what is not yet read of the body.
@@ -52,7 +40,7 @@ pub(crate) struct Reading {
     is_head_only: bool,
     body_max: usize,
     head: Option<Head>,
-    chunk: Chunk,
+    chunks: Chunks,
     /// What has come of the body, and was not sent.
     body: Vec<u8>,
     /// Bytes of the body that were sent.
@@ -69,7 +57,7 @@ impl Reading {
             is_head_only,
             body_max,
             head: None,
-            chunk: Chunk::Length,
+            chunks: Chunks::default(),
             body: Vec::new(),
             sent: 0,
             has_more: false,
@@ -121,44 +109,15 @@ impl Reading {
     }
 
     fn take_chunks(&mut self) -> Result<(), String> {
-        let mut at = 0;
-        while !self.is_whole {
-            let rest = &self.bytes[at..];
-            match self.chunk {
-                Chunk::Length => {
-                    let Some(line) = rest.windows(2).position(|two| two == b"\r\n") else {
-                        if rest.len() > CHUNK_LINE_MAX {
-                            return Err("a chunk of the program's answer has no end".to_owned());
-                        }
-                        break;
-                    };
-                    let text = std::str::from_utf8(&rest[..line]).unwrap_or("?");
-                    let size = text.split(';').next().unwrap_or_default().trim();
-                    let size = usize::from_str_radix(size, 16)
-                        .map_err(|_| "a chunk of the program's answer has no length")?;
-                    self.fits((self.sent + self.body.len()).saturating_add(size))?;
-                    at += line + 2;
-                    self.chunk = Chunk::Data(size);
-                    // Trailers say nothing that is passed on.
-                    self.is_whole = size == 0;
-                }
-                Chunk::Data(0) => self.chunk = Chunk::End,
-                Chunk::Data(_) if rest.is_empty() => break,
-                Chunk::Data(size) => {
-                    let len = size.min(rest.len());
-                    self.body.extend(&rest[..len]);
-                    at += len;
-                    self.chunk = Chunk::Data(size - len);
-                }
-                Chunk::End if rest.len() < 2 => break,
-                Chunk::End if rest.starts_with(b"\r\n") => {
-                    at += 2;
-                    self.chunk = Chunk::Length;
-                }
-                Chunk::End => return Err("a chunk of the program's answer has no end".to_owned()),
-            }
-        }
-        self.bytes.drain(..at);
+        let room = self.body_max.saturating_sub(self.sent + self.body.len());
+        let used = self.chunks.take(&self.bytes, &mut self.body, room).map_err(|broken| match broken {
+            Broken::NoEnd => "a chunk of the program's answer has no end".to_owned(),
+            Broken::NoLength => "a chunk of the program's answer has no length".to_owned(),
+            Broken::TooLong => format!("the program's answer has more than {} bytes", self.body_max),
+        })?;
+        // Trailers say nothing that is passed on.
+        self.is_whole = self.chunks == Chunks::Over;
+        self.bytes.drain(..used);
         Ok(())
     }
 

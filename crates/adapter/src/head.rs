@@ -19,6 +19,10 @@ pub(crate) struct Call {
     pub(crate) function: String,
     pub(crate) version: u64,
     pub(crate) deadline_ms: u64,
+    /// By which way it came: `http`, `lambda`, `call` …
+    pub(crate) source: String,
+    /// Of the body, if anybody said.
+    pub(crate) content_type: String,
     /// `stream`: it comes while the call runs.
     pub(crate) body: String,
 }
@@ -31,6 +35,9 @@ pub(crate) struct Http {
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) headers: Vec<(String, String)>,
+    /// The pattern that it came by, and what stood for its names.
+    pub(crate) route: Option<String>,
+    pub(crate) params: Vec<(String, String)>,
     /// The address of who asks, if it is known.
     pub(crate) client: Option<String>,
     /// `https`, or nothing.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What stands between the node and an executable, in the executable's own
 //! container: frames on one side (`wire.rs`), HTTP/1.1 or standard streams on
-//! the other (`http.rs`, `standard.rs`). A program that speaks frames itself
+//! the other (`http.rs`, `standard.rs`, `lambda.rs`). A program that speaks frames itself
 //! takes its place (`native.rs`).
 //!
 //! It is to an executable what `guests/*/function.*` is to a handler: part of
@@ -13,11 +13,13 @@
 
 mod answer;
 mod callees;
+mod chunks;
 mod connection;
 mod flow;
 pub mod frame;
 mod head;
 mod http;
+mod lambda;
 mod logs;
 mod native;
 mod poller;
@@ -45,6 +47,8 @@ pub(crate) enum Mode {
     Http,
     /// It is run once for each request: body in, answer out.
     Standard,
+    /// It runs all the time, and asks for its events.
+    Lambda,
     /// It runs all the time, and speaks the channel itself.
     Native,
 }
@@ -55,6 +59,11 @@ pub struct Settings {
     /// The program's file.
     program: PathBuf,
     mode: Mode,
+    /// A request by HTTP is an event as a whole.
+    takes_http_event: bool,
+    /// The function's name, and the memory of an instance.
+    function: String,
+    memory_mib: String,
     environment: Vec<(String, String)>,
     /// Where it is run.
     directory: PathBuf,
@@ -89,6 +98,9 @@ impl Settings {
         let mut settings = Self {
             program: code.join("main"),
             mode: Mode::Http,
+            takes_http_event: false,
+            function: String::new(),
+            memory_mib: String::new(),
             environment: Vec::new(),
             directory: code,
             folder: "/tmp".into(),
@@ -100,6 +112,10 @@ impl Settings {
                 "handler" => settings.program = settings.directory.join(value),
                 "mode" if value == "stdin" => settings.mode = Mode::Standard,
                 "mode" if value == "native" => settings.mode = Mode::Native,
+                "mode" if value == "lambda" => settings.mode = Mode::Lambda,
+                "event" => settings.takes_http_event = value == "http",
+                "function" => value.clone_into(&mut settings.function),
+                "memory-mib" => value.clone_into(&mut settings.memory_mib),
                 _ => {
                     if let Some(variable) = name.strip_prefix("env.") {
                         settings.environment.push((variable.to_owned(), value.to_owned()));

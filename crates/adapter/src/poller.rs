@@ -33,6 +33,10 @@ pub(crate) enum Source {
     End(Turn),
     /// The server has ended.
     Server,
+    /// Somebody comes to the runtime API.
+    Runtime,
+    /// More of what is said there, or room for what is told.
+    RuntimeSays(u32),
 }
 
 impl Source {
@@ -46,6 +50,8 @@ impl Source {
             Self::Input(turn) => (5, turn),
             Self::End(turn) => (6, turn),
             Self::Server => (7, 0),
+            Self::Runtime => (8, 0),
+            Self::RuntimeSays(number) => (9, number),
         };
         EventData::new_u64(kind << 32 | u64::from(number))
     }
@@ -61,6 +67,8 @@ impl Source {
             5 => Self::Input(number),
             6 => Self::End(number),
             7 => Self::Server,
+            8 => Self::Runtime,
+            9 => Self::RuntimeSays(number),
             _ => return None,
         })
     }

@@ -25,9 +25,11 @@ pub(crate) const PORT: u16 = 8080;
 /// Or on a socket of this name.
 const SOCKET: &str = "http.sock";
 /// A server that does not listen by then will not.
-const START_MAX: Duration = Duration::from_secs(20);
+pub(crate) const START_MAX: Duration = Duration::from_secs(20);
 /// How often it is tried whether the server listens: soon at first.
 const START_STEPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
+/// Where programs for Lambda ask for their events.
+const RUNTIME_API: &str = "AWS_LAMBDA_RUNTIME_API";
 /// The end of a program is seen a moment later than that of its connections.
 pub(crate) const ENDS_WITHIN: Duration = Duration::from_millis(20);
 
@@ -94,6 +96,8 @@ pub(crate) struct Program {
     pub(crate) connections: Connections,
     /// Where it calls other functions.
     callers: String,
+    /// Where it asks for its events, if it does.
+    pub(crate) runtime_api: Option<String>,
     server: Option<Running>,
     pub(crate) state: Server,
 }
@@ -108,7 +112,7 @@ struct Running {
 impl Program {
     pub(crate) fn new(settings: Settings, port: u16, callers: String) -> Self {
         let connections = Connections::new(settings.folder.join(SOCKET), port);
-        Self { settings, connections, callers, server: None, state: Server::Stopped }
+        Self { settings, connections, callers, runtime_api: None, server: None, state: Server::Stopped }
     }
 
     /// Starts the server, and waits until it listens.
@@ -142,6 +146,45 @@ impl Program {
         }
         let mut command = self.command(logs)?;
         command.env("PORT", port.to_string()).env("HOST", "127.0.0.1").env("SINEW_SOCKET", socket);
+        self.spawn(command, logs, poller)
+    }
+
+    /// Starts a program that asks for its events.
+    pub(crate) fn start_asking(&mut self, logs: &Logs, poller: &Poller) -> Result<(), Failed> {
+        let mut command = self.command(logs)?;
+        for (name, value) in self.of_lambda() {
+            // What the function says goes before what is said to all, but for where it asks.
+            let is_said = self.settings.environment.iter().any(|(said, _)| said == name);
+            if !is_said || name == RUNTIME_API {
+                command.env(name, value);
+            }
+        }
+        self.spawn(command, logs, poller)
+    }
+
+    /// What programs for Lambda are told when they are started.
+    fn of_lambda(&self) -> [(&'static str, &str); 13] {
+        let Settings { program, directory, function, memory_mib, .. } = &self.settings;
+        let handler = program.strip_prefix(directory).unwrap_or(program).to_str().unwrap_or_default();
+        let directory = directory.to_str().unwrap_or_default();
+        [
+            (RUNTIME_API, self.runtime_api.as_deref().unwrap_or_default()),
+            ("_HANDLER", handler),
+            ("LAMBDA_TASK_ROOT", directory),
+            ("LAMBDA_RUNTIME_DIR", directory),
+            ("AWS_LAMBDA_FUNCTION_NAME", function),
+            ("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST"),
+            ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", memory_mib),
+            ("AWS_LAMBDA_LOG_GROUP_NAME", function),
+            ("AWS_LAMBDA_LOG_STREAM_NAME", "sinew"),
+            ("AWS_LAMBDA_INITIALIZATION_TYPE", "on-demand"),
+            ("AWS_EXECUTION_ENV", "AWS_Lambda_provided.al2023"),
+            ("AWS_REGION", "local"),
+            ("AWS_DEFAULT_REGION", "local"),
+        ]
+    }
+
+    fn spawn(&mut self, mut command: Command, logs: &Logs, poller: &Poller) -> Result<(), Failed> {
         command.stdin(Stdio::null()).stdout(logs.writer().map_err(Failed::unstarted)?);
         let mut child = command.spawn().map_err(|error| self.unstartable(&error))?;
         let end = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {

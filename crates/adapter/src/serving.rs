@@ -12,12 +12,15 @@ use crate::flow::Flow;
 use crate::frame::{BODY, BODY_LOST, CALL, LEFT, OUTSIDE, ROOM, TOLD, Turn};
 use crate::head::Request;
 use crate::http::{Exchange, PIECE};
+use crate::lambda::{self, Runtime};
 use crate::logs::Logs;
 use crate::poller::{Poller, Source, Wanted};
 use crate::program::{ENDS_WITHIN, Failed, Program, Server, ending, look_at};
 use crate::standard::Run;
 use crate::wire::{Channel, Frame, arguments, told};
 use crate::{KIND, Mode, Settings};
+
+mod asking;
 
 /// How soon it is tried again whether the program takes one more connection.
 const RETRY: Duration = Duration::from_millis(2);
@@ -29,6 +32,8 @@ pub(crate) struct Serving {
     program: Program,
     logs: Logs,
     callees: Callees,
+    /// Where a program asks for its events, if it does.
+    runtime: Option<Runtime>,
     /// Where the program calls other functions.
     url: String,
     running: HashMap<Turn, Running>,
@@ -46,6 +51,8 @@ struct Running {
 }
 
 enum Asked {
+    /// It is the event that the program has, or is to have.
+    Event,
     Server(Box<Exchange>),
     Once(Box<Run>),
 }
@@ -57,10 +64,13 @@ impl Serving {
         poller.want(&channel, Source::Node, &mut Wanted::default(), PollFlags::IN)?;
         poller.want(&logs, Source::Printed, &mut Wanted::default(), PollFlags::IN)?;
         let url = callees.url()?;
-        let program = Program::new(settings, port, url.clone());
+        let asks = settings.mode == Mode::Lambda;
+        let runtime = if asks { Some(Runtime::listen(channel.result_max() as u64)?) } else { None };
+        let mut program = Program::new(settings, port, url.clone());
+        program.runtime_api = runtime.as_ref().map(Runtime::address).transpose()?;
         let (running, waiting, lost) = (HashMap::new(), VecDeque::new(), VecDeque::new());
         let buffer = vec![0; PIECE];
-        Ok(Self { channel, poller, program, logs, callees, url, running, waiting, lost, buffer })
+        Ok(Self { channel, poller, program, logs, callees, runtime, url, running, waiting, lost, buffer })
     }
 
     /// Serves the node until it closes the channel.
@@ -85,6 +95,7 @@ impl Serving {
                     Source::Callers => self.callees.accept(&self.poller)?,
                     Source::Caller(number) => self.callees.go_on(number, &mut self.channel, &self.poller)?,
                     Source::Server => self.server_ends()?,
+                    Source::Runtime | Source::RuntimeSays(_) => self.runtime_says(source)?,
                     Source::Answer(turn) | Source::Input(turn) | Source::End(turn) => self.go_on(turn)?,
                 }
             }
@@ -107,6 +118,7 @@ impl Serving {
         look_at(&self.program.settings)?;
         match self.program.settings.mode {
             Mode::Http => self.program.load(&mut self.logs, &mut self.channel, &self.poller),
+            Mode::Lambda => self.load_asking(),
             Mode::Standard | Mode::Native => Ok(()),
         }
     }
@@ -185,6 +197,17 @@ impl Serving {
                 let run = Run::start(turn, &self.program, request, body, &self.logs, &self.poller)?;
                 Asked::Once(Box::new(run))
             }
+            Mode::Lambda => {
+                let event = lambda::event_of(request, body, self.program.settings.takes_http_event)?;
+                if self.program.state == Server::Stopped {
+                    self.logs.starts();
+                    self.start_asking()?;
+                }
+                if let Some(runtime) = &mut self.runtime {
+                    runtime.begin(turn, event, &self.poller)?;
+                }
+                Asked::Event
+            }
             // Of a native one there is no adapter.
             Mode::Http | Mode::Native => {
                 let callers = callees::address(&self.url, turn);
@@ -216,6 +239,8 @@ impl Serving {
         let Some(Running { flow, asked }) = self.running.get_mut(&turn) else { return Ok(()) };
         let most = self.channel.result_max();
         let done = match asked {
+            // It goes on where the program says something.
+            Asked::Event => return Ok(()),
             Asked::Once(run) => run.go_on(turn, most, &self.poller),
             // One that has lost its connection is told so soon, and not sent again.
             Asked::Server(exchange) if exchange.is_lost => return Ok(()),
@@ -237,6 +262,7 @@ impl Serving {
             Ok(true) => {
                 let Some(Running { flow, asked }) = self.running.remove(&turn) else { return Ok(()) };
                 let result = match asked {
+                    Asked::Event => return Ok(()),
                     Asked::Once(run) => Ok(run.result()),
                     Asked::Server(exchange) => exchange.result(&flow, most),
                 };
@@ -290,6 +316,14 @@ impl Serving {
     fn server_ends(&mut self) -> io::Result<()> {
         let was_starting = matches!(self.program.state, Server::Starting(_));
         let Some(status) = self.program.ended(&self.poller)? else { return Ok(()) };
+        if let Some(runtime) = &self.runtime {
+            if runtime.is_untold() && !was_starting {
+                // It has ended between two events, as some do after a failure: the next one is for another process.
+                return self.start_for_event();
+            }
+            let when = if was_starting { "before it asked for an event" } else { "during the call" };
+            return self.fail_events(&format!("the program {} {when}", ending(status)));
+        }
         if was_starting {
             let what = format!("the program {} before it listened", ending(status));
             return self.fail_waiting(Failed::program(what));
@@ -340,6 +374,9 @@ impl Serving {
     /// Says what came of a call.
     fn tell_end(&mut self, turn: Turn, result: Result<Vec<u8>, Failed>) -> io::Result<()> {
         let result = result.map_err(|failed| self.explained(turn, failed));
+        if let Some(runtime) = &mut self.runtime {
+            runtime.end(turn);
+        }
         // What was printed for it is told with it.
         self.logs.end(turn, &mut self.channel)?;
         self.callees.end(turn, &self.poller)?;

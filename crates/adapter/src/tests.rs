@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+mod asking;
 mod at_once;
 
 use std::fs;
@@ -48,6 +49,9 @@ impl Node {
         let settings = Settings {
             program,
             mode,
+            takes_http_event: false,
+            function: "greet".to_owned(),
+            memory_mib: "256".to_owned(),
             environment: vec![("WHO".to_owned(), "Ada".to_owned())],
             directory: folder.path().to_owned(),
             folder: folder.path().to_owned(),

@@ -26,6 +26,7 @@ const MAX_BACKOFF_DEFAULT_MS: u64 = 300_000;
 pub(crate) fn settings(function: &Function) -> Pairs {
     let mut pairs = Pairs::new();
     pairs.insert("function".to_owned(), function.name.clone());
+    let is_lambda = function.mode == Mode::Lambda;
     let default_handler = match function.runtime {
         Runtime::Node => "index.handler",
         Runtime::Executable | Runtime::Java => "main",
@@ -33,11 +34,14 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     };
     // What is made of classes has its handler in itself.
     let handler = function.handler.as_deref().filter(|_| function.runtime != Runtime::Java);
+    // As programs for Lambda are called.
+    let handler = handler.or(is_lambda.then_some("bootstrap"));
     if let Some(handler) = handler.filter(|&handler| handler != default_handler) {
         pairs.insert("handler".to_owned(), handler.to_owned());
     }
     match function.mode {
         Mode::Http => {}
+        Mode::Lambda => _ = pairs.insert("mode".to_owned(), "lambda".to_owned()),
         Mode::Standard => _ = pairs.insert("mode".to_owned(), "stdin".to_owned()),
         Mode::Native => _ = pairs.insert("mode".to_owned(), "native".to_owned()),
     }

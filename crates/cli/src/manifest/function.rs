@@ -56,6 +56,8 @@ pub(crate) enum Runtime {
 pub(crate) enum Mode {
     /// It serves HTTP.
     Http,
+    /// It was made for AWS Lambda, and asks for its events.
+    Lambda,
     /// It is run once for each request, and reads its standard input.
     Standard,
     /// It is linked with what `sinew sdk c` writes.
@@ -323,7 +325,8 @@ fn check_least(function: &Function, place: &Range<usize>, table: &DeTable<'_>, r
 /// Notes that it is to take an event that it cannot have. Of a module that has been noted already, as a field
 /// that means nothing there.
 fn check_event(function: &Function, table: &DeTable<'_>, reader: &mut Reader<'_>) {
-    let has_events = matches!(function.runtime, Runtime::Python | Runtime::Node);
+    let asks = function.runtime == Runtime::Executable && function.mode == Mode::Lambda;
+    let has_events = matches!(function.runtime, Runtime::Python | Runtime::Node) || asks;
     let is_told_less = function.pure || function.is_workflow || function.streams_body;
     if !function.takes_http_event || function.runtime == Runtime::Wasm || (has_events && !is_told_less) {
         return;
@@ -334,9 +337,10 @@ fn check_event(function: &Function, table: &DeTable<'_>, reader: &mut Reader<'_>
             format!("{name} is told less than a whole request"),
             "leave out `event`, or `pure`, `workflow` and `body`",
         ),
-        false => {
-            (format!("{name} is for {runtime}, whose functions take no event of this kind"), "remove `event`")
-        }
+        false => (
+            format!("{name} is for {runtime}, whose functions take no event of this kind"),
+            "remove `event`; an executable has one with mode = \"lambda\"",
+        ),
     };
     let place = table.get("event").map(Spanned::span).unwrap_or_default();
     reader.faults.push(Fault::new(place, message).hint(hint));
@@ -500,15 +504,16 @@ fn event(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<bool> 
     }
 }
 
-/// `http`, `stdin` or `native`.
+/// `http`, `stdin`, `lambda` or `native`.
 fn mode(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Mode> {
     let text = reader.text(value)?;
     match text.as_str() {
         "http" => Some(Mode::Http),
+        "lambda" => Some(Mode::Lambda),
         "stdin" => Some(Mode::Standard),
         "native" => Some(Mode::Native),
         _ => {
-            reader.unknown(&text, value.span(), "mode", &["http", "stdin", "native"]);
+            reader.unknown(&text, value.span(), "mode", &["http", "stdin", "lambda", "native"]);
             None
         }
     }

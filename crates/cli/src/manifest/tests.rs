@@ -195,11 +195,31 @@ fn what_does_not_go_together_is_told() {
             "event = \"http\"",
             "hello is for executable, whose functions take no event of this kind",
         ),
+        ("executable", "mode = \"stdin\"\nevent = \"http\"", "an executable has one with mode = \"lambda\""),
+        ("executable", "mode = \"lambda\"\nbody = \"stream\"", "is passed on while it comes"),
+        ("executable", "mode = \"lamda\"", "did you mean `lambda`?"),
         ("wasm", "event = \"http\"", "`event` means nothing for a wasm function"),
     ] {
         let told = wrong(&format!("[functions.hello]\nruntime = \"{runtime}\"\n{lines}\n"));
         assert!(told.contains(expected), "{lines}: {told}");
     }
+}
+
+#[test]
+fn a_program_for_lambda_is_called_as_there() {
+    let told = |lines: &str| {
+        let functions =
+            read(&format!("[functions.f]\nruntime = \"executable\"\nmode = \"lambda\"\n{lines}\n"));
+        let settings = settings(&functions[0]);
+        let text = |name: &str| settings.get(name).cloned();
+        (text("mode"), text("handler"), text("event"))
+    };
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(told(""), (some("lambda"), some("bootstrap"), None));
+    assert_eq!(
+        told("handler = \"bin/go\"\nevent = \"http\""),
+        (some("lambda"), some("bin/go"), some("http"))
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! against it, HTTP on loopback, and a node that is killed.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+mod asking;
 mod at_once;
 mod callbacks;
 mod calls;

@@ -31,6 +31,8 @@ const DISK_RATE_MIN: u64 = 64 << 10;
 const STREAM: &str = "stream";
 /// The event of a function that is a request by HTTP.
 const HTTP_EVENT: &str = "http";
+/// The mode of an executable that asks for its events.
+const LAMBDA: &str = "lambda";
 /// The mode of an executable that speaks the channel itself.
 const NATIVE: &str = "native";
 /// The values of `values`: they are mapped, or sent.
@@ -77,7 +79,7 @@ pub struct Settings {
     pub function: String,
     /// `module.name`, or the path of an executable; `None`: the runtime's usual one.
     pub handler: Option<String>,
-    /// How an executable is asked, `http`, `stdin` or `native`; `None` for all others.
+    /// How an executable is asked, `http`, `stdin`, `lambda` or `native`; `None` for all others.
     pub mode: Option<String>,
     /// What it is in a workflow, if it is in one.
     pub part: Option<Part>,
@@ -222,10 +224,22 @@ impl Image {
     ///
     /// # Errors
     /// `resources` if a secret is not set.
-    pub(super) fn executable_source(&self, secrets: Option<&dyn SecretSource>) -> Result<Vec<u8>, Fault> {
-        let Settings { handler, mode, .. } = &self.settings;
-        let own = [("handler", handler), ("mode", mode)];
-        let own = own.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+    pub(super) fn executable_source(
+        &self,
+        limits: Limits,
+        secrets: Option<&dyn SecretSource>,
+    ) -> Result<Vec<u8>, Fault> {
+        let Settings { handler, mode, function, .. } = &self.settings;
+        let memory_mib = (limits.memory_bytes >> 20).to_string();
+        let event = self.settings.takes_http_event.then_some(HTTP_EVENT);
+        let own = [
+            ("handler", handler.as_deref()),
+            ("mode", mode.as_deref()),
+            ("event", event),
+            ("function", Some(function.as_str())),
+            ("memory-mib", Some(memory_mib.as_str())),
+        ];
+        let own = own.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let variables = self.variables(secrets)?;
         let variables = variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         Ok(adapter::Settings::encode(own.chain(variables)))
@@ -347,7 +361,7 @@ impl Settings {
     fn check(&self, runtime: &str) -> Result<(), Fault> {
         if self.calls_at_once > 1 && self.mode.as_deref().is_some_and(|mode| mode != "http") {
             return Err(bad(
-                "what is native or reads its standard input serves one request at a time: leave \"requests-per-instance\" or \"mode\" out",
+                "what is native, reads its standard input or asks for its events serves one request at a time: leave \"requests-per-instance\" or \"mode\" out",
             ));
         }
         if self.calls_at_once > adapter::CALLS_AT_ONCE_MAX && runtime == Language::Executable.runtime() {
@@ -371,13 +385,14 @@ impl Settings {
         }
         if self.streams_body && self.mode.as_deref().is_some_and(|mode| mode != "http") {
             return Err(bad(
-                "what is native or reads its standard input gets the whole body: leave \"body\" or \"mode\" out",
+                "what is native, reads its standard input or asks for its events gets the whole body: leave \"body\" or \"mode\" out",
             ));
         }
         let has_events = [Language::Python, Language::Node].map(Language::runtime).contains(&runtime);
+        let has_events = has_events || self.mode.as_deref() == Some(LAMBDA);
         if self.takes_http_event && (!has_events || self.part.is_some() || self.streams_body) {
             return Err(bad(
-                "an event is what a function in Python or Node takes that is no workflow and has a whole body: leave \"event\" out",
+                "an event is what a function in Python or Node takes, or an executable with mode = \"lambda\", that is no workflow and has a whole body: leave \"event\" out",
             ));
         }
         let is_alone = self.part.is_some() || self.streams_body;
@@ -409,7 +424,9 @@ impl Settings {
                 "function" if (1..=NAME_LEN_MAX).contains(&text.len()) => {
                     text.clone_into(&mut settings.function)
                 }
-                "mode" if matches!(text, "http" | "stdin" | NATIVE) => settings.mode = Some(text.to_owned()),
+                "mode" if matches!(text, "http" | "stdin" | LAMBDA | NATIVE) => {
+                    settings.mode = Some(text.to_owned())
+                }
                 "handler" => settings.handler = Some(checked_handler(text)?),
                 "timeout-ms" => settings.timeout = Duration::from_millis(number(name, text, 1, 86_400_000)?),
                 "cpu-percent" => {

@@ -151,7 +151,7 @@ impl Recipe {
         let code = code.map(|code| Bind { host: code.path().to_owned(), guest: CODE_PLACE.into() });
         let binds = code.chain(layer_binds(language, &held[1..])).collect();
         let source = match language {
-            Language::Executable => image.executable_source(secrets)?,
+            Language::Executable => image.executable_source(limits, secrets)?,
             _ => {
                 let settings = image.settings_line(limits, secrets, is_debugged)?;
                 let proxy = if image.settings.allow_hosts.is_empty() { "" } else { language.proxy() };
