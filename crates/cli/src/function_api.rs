@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The part of a node's HTTP API that is about functions.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use bytes::Bytes;
 use hyper::Request;
@@ -23,6 +25,8 @@ pub(crate) struct Deployed {
     pub(crate) deployment: String,
     /// Whether another one served before.
     pub(crate) changed: bool,
+    /// How long it took to be loaded.
+    pub(crate) loading: Duration,
 }
 
 impl Deployed {
@@ -34,6 +38,7 @@ impl Deployed {
                 .context("the node's answer has no deployment")?
                 .to_owned(),
             changed: answer["changed"].as_bool().unwrap_or(true),
+            loading: Duration::from_micros(answer["loading_us"].as_u64().unwrap_or(0)),
         })
     }
 }
@@ -138,6 +143,21 @@ impl Node {
             Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Deploys functions, all of them or none, and lets them serve if they are to.
+    pub(crate) async fn deploy_all(
+        &mut self,
+        wanted: &[(&str, Handle)],
+        serve: bool,
+    ) -> anyhow::Result<Vec<Deployed>> {
+        let one =
+            |(name, deployment): &(&str, Handle)| json!({"name": name, "deployment": deployment.to_string()});
+        let body = json!({"functions": wanted.iter().map(one).collect::<Vec<_>>(), "serve": serve});
+        let request = Request::post("/v1/functions").header(CONTENT_TYPE, JSON);
+        let answer = self.json(request, whole(body.to_string())).await?;
+        let all = answer["functions"].as_array().context("the node's answer has no functions")?;
+        all.iter().map(Deployed::read).collect()
     }
 
     /// One function.

@@ -243,6 +243,8 @@ pub struct Deployed {
     pub served: Arc<Served>,
     /// It did not serve before.
     pub is_changed: bool,
+    /// How long it took to be loaded, before it served; nothing, if it was not.
+    pub loading: Duration,
 }
 
 /// Why a function cannot be deployed, or is not there.
@@ -260,6 +262,22 @@ pub enum FunctionError {
     /// Something else of the node failed.
     #[error("{0}")]
     Failed(String),
+}
+
+/// Which of some functions was not deployed, and why; and so none was.
+#[derive(Debug)]
+pub struct NotDeployed {
+    /// Its name.
+    pub name: String,
+    /// Why not.
+    pub error: FunctionError,
+}
+
+impl NotDeployed {
+    /// What could not be written down.
+    pub fn of(name: &str, error: store::Error) -> Self {
+        Self { name: name.to_owned(), error: error.into() }
+    }
 }
 
 /// The way of a request's body to the function that serves it. Dropping it before
@@ -389,13 +407,23 @@ pub trait Functions: Send + Sync {
     /// [`FunctionError::NotFound`], [`FunctionError::Store`].
     fn details(&self, name: &str) -> Result<Details, FunctionError>;
 
-    /// Keeps a deployment under a name, durably, as a new version unless it is
-    /// the newest one, and has it serve all requests if it `serves`. A
-    /// deployment that is refused changes nothing.
+    /// Keeps deployments under names, durably, each as a new version unless it is
+    /// the newest one, and has all of them serve all requests, at once, if they `serve`. Where
+    /// one is refused, nothing changes.
+    ///
+    /// # Errors
+    /// Which one, with [`FunctionError::Invalid`] or [`FunctionError::Store`].
+    fn deploy_all(&self, wanted: &[(String, Handle)], serve: bool) -> Result<Vec<Deployed>, NotDeployed>;
+
+    /// The same of one.
     ///
     /// # Errors
     /// [`FunctionError::Invalid`], [`FunctionError::Store`].
-    fn deploy(&self, name: &str, deployment: Handle, serves: bool) -> Result<Deployed, FunctionError>;
+    fn deploy(&self, name: &str, deployment: Handle, serves: bool) -> Result<Deployed, FunctionError> {
+        let mut deployed =
+            self.deploy_all(&[(name.to_owned(), deployment)], serves).map_err(|not| not.error)?;
+        deployed.pop().ok_or_else(|| FunctionError::Failed("what was deployed is not told".to_owned()))
+    }
 
     /// Host names of a deployment that no version of the function has had.
     ///

@@ -67,7 +67,7 @@ pub use exports::{Export, ExportError, Exported, Exporter, Exporting};
 pub use front::Front;
 pub use functions::{
     CallReport, Deployed, Details, EgressCounts, Follower, Following, FunctionError, Functions, Instances,
-    Intake, Interpreter, Phases, RouteError, Routed, Served, StepSettings, VersionCounts,
+    Intake, Interpreter, NotDeployed, Phases, RouteError, Routed, Served, StepSettings, VersionCounts,
 };
 pub use invocation::{LineCall, LineEnd, LineOffer};
 pub use journal::ArchiveOptions;

@@ -49,6 +49,8 @@ struct Document {
     #[serde(skip_serializing_if = "Option::is_none")]
     suggestion: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    function: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<FailureMember>,
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<String>,
@@ -75,6 +77,7 @@ impl Problem {
             component,
             request_id: None,
             suggestion: None,
+            function: None,
             failure: None,
             receipt: None,
             quota: None,
@@ -249,6 +252,12 @@ impl Problem {
     /// What the caller can do next.
     pub(crate) fn suggest(mut self, suggestion: impl Into<String>) -> Self {
         self.0.suggestion = Some(suggestion.into());
+        self
+    }
+
+    /// Which one of several functions it is about.
+    pub(crate) fn about(mut self, function: String) -> Self {
+        self.0.function = Some(function);
         self
     }
 

@@ -152,6 +152,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     endpoints.extend([
         Endpoint::new(Get, "/v1/queue", Quick, deferred::overview),
         Endpoint::new(Get, "/v1/functions", Quick, functions::list),
+        Endpoint::new(Post, "/v1/functions", Long, functions::put_all),
         Endpoint::new(Get, "/v1/functions/{name}", Quick, functions::get),
         Endpoint::new(Put, "/v1/functions/{name}", Long, functions::put),
         Endpoint::new(Delete, "/v1/functions/{name}", Quick, functions::remove),

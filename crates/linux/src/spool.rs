@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What others write into a file in memory, for one who reads it as it comes.
+//! What others write into a pipe, for one who looks after it now and then.
 //!
-//! Unlike a pipe it keeps nobody waiting who writes, and what was written last is there
-//! also when its writer has ended. Its memory is the writers'.
+//! Whoever writes more than fits waits until it was looked after, as with any pipe; what was written
+//! last is there also when its writer has ended.
 
-use std::fs::File;
-use std::io;
+use std::fs::Permissions;
+use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 
-use rustix::fs::{MemfdFlags, OFlags};
-
-/// A longer file is begun anew once it was read.
-const LEN_MAX: u64 = 1 << 20;
+/// Bytes that fit, where the kernel gives a pipe so much.
+const ROOM: usize = 1 << 20;
+/// Bytes that are taken at once, however much goes on coming.
+const TAKEN_MAX: u64 = 2 << 20;
+const PIECE: usize = 64 << 10;
+/// Who may open it by its name in `/proc`: anybody, to write. It is the creator's otherwise, and
+/// `/dev/stderr` nobody else's.
+const WRITE_ONLY: u32 = 0o222;
 
 /// The end that reads.
 #[derive(Debug)]
-pub struct Spool {
-    file: File,
-    read: u64,
-}
+pub struct Spool(PipeReader);
 
 /// What was written since.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -31,53 +32,53 @@ pub struct Spooled {
 }
 
 impl Spool {
-    /// An empty one, and the descriptor that others write to: each write is added at the end. Closed on exec,
-    /// as is every descriptor that is no copy of it.
+    /// An empty one, and the descriptor that others write to. Closed on exec, as is every descriptor that is
+    /// no copy of it.
     ///
     /// # Errors
     /// What the kernel says: in practice that there are too many open files.
-    pub fn create(name: &str) -> io::Result<(Self, OwnedFd)> {
-        let writer = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?;
-        rustix::fs::fcntl_setfl(&writer, OFlags::APPEND)?;
-        Ok((Self { file: writer.try_clone()?.into(), read: 0 }, writer))
+    pub fn create() -> io::Result<(Self, OwnedFd)> {
+        let (reader, writer): (PipeReader, PipeWriter) = io::pipe()?;
+        rustix::io::ioctl_fionbio(&reader, true)?;
+        // Without that less fits, and who prints much waits more often.
+        _ = rustix::pipe::fcntl_setpipe_size(&writer, ROOM);
+        let file = std::fs::File::from(OwnedFd::from(writer));
+        file.set_permissions(Permissions::from_mode(WRITE_ONLY))?;
+        Ok((Self(reader), file.into()))
     }
 
-    /// What was written since the last time, `most` bytes of it.
+    /// What was written since the last time, `most` bytes of it. What is left out is gone.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn take(&mut self, most: usize) -> io::Result<Spooled> {
-        let len = self.file.metadata()?.len();
-        // Whoever writes may have cut it off.
-        let start = if len < self.read { 0 } else { self.read };
-        if len == start {
-            self.read = len;
-            return Ok(Spooled::default());
-        }
-        let mut bytes = vec![0; usize::try_from(len - start).unwrap_or(usize::MAX).min(most)];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            match self.file.read_at(&mut bytes[filled..], start + filled as u64)? {
-                0 => break,
-                read => filled += read,
+        let mut taken = Spooled::default();
+        let mut piece = [0; PIECE];
+        while (taken.bytes.len() as u64).saturating_add(taken.left_out) < TAKEN_MAX {
+            match self.0.read(&mut piece) {
+                Ok(0) => break,
+                Ok(len) => {
+                    let kept = len.min(most.saturating_sub(taken.bytes.len()));
+                    taken.bytes.extend_from_slice(&piece[..kept]);
+                    taken.left_out += (len - kept) as u64;
+                    if len < PIECE {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
-        bytes.truncate(filled);
-        let left_out = len - start - filled as u64;
-        self.read = len;
-        if len > LEN_MAX {
-            // What comes in between is lost: nobody can print so much and have all of it kept.
-            self.file.set_len(0)?;
-            self.read = 0;
-        }
-        Ok(Spooled { bytes, left_out })
+        Ok(taken)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+    use std::fs::File;
     use std::io::Write as _;
     use std::process::Command;
 
@@ -89,35 +90,35 @@ mod tests {
 
     #[test]
     fn what_several_write_is_read_once_and_in_order() {
-        let (mut spool, writer) = Spool::create("test").unwrap();
+        let (mut spool, writer) = Spool::create().unwrap();
         assert_eq!(spool.take(10).unwrap(), Spooled::default());
         let mut file = File::from(writer);
         file.write_all(b"one ").unwrap();
         let mut shell = Command::new("sh");
-        shell.args(["-c", "printf two; printf ' three' >&2"]);
+        shell.args(["-c", "printf two; printf ' three' >&2; printf ' four' > /dev/stderr"]);
         shell.stdout(file.try_clone().unwrap()).stderr(file.try_clone().unwrap());
         assert!(shell.status().unwrap().success());
-        assert_eq!(text(&mut spool), "one two three");
+        assert_eq!(text(&mut spool), "one two three four");
         assert_eq!(text(&mut spool), "");
-        file.write_all(b"four").unwrap();
+        file.write_all(b"five").unwrap();
+        drop(file);
         assert_eq!(spool.take(1).unwrap(), Spooled { bytes: b"f".to_vec(), left_out: 3 });
-        assert_eq!(text(&mut spool), "", "what was left out is gone");
+        assert_eq!(text(&mut spool), "", "what was left out is gone, and nobody writes any more");
     }
 
     #[test]
-    fn a_long_one_is_begun_anew_and_one_that_was_cut_off_is_read_from_its_beginning() {
-        let (mut spool, writer) = Spool::create("test").unwrap();
-        let mut file = File::from(writer);
-        file.write_all(&vec![b'x'; LEN_MAX as usize + 1]).unwrap();
-        assert_eq!(spool.take(3).unwrap(), Spooled { bytes: b"xxx".to_vec(), left_out: LEN_MAX - 2 });
-        assert_eq!(file.metadata().unwrap().len(), 0, "nobody's memory");
-        file.write_all(b"next").unwrap();
-        assert_eq!(text(&mut spool), "next");
-        file.set_len(0).unwrap();
-        file.write_all(b"cut").unwrap();
-        assert_eq!(text(&mut spool), "cut");
-        file.set_len(1 << 50).unwrap();
-        let huge = spool.take(8).unwrap();
-        assert_eq!((huge.bytes.len(), huge.left_out), (8, (1 << 50) - 3 - 8), "of a hole no more is read");
+    fn much_is_taken_in_parts_and_waits_meanwhile() {
+        let (mut spool, writer) = Spool::create().unwrap();
+        let whole = 10 * ROOM;
+        let writing = std::thread::spawn(move || File::from(writer).write_all(&vec![b'x'; whole]).unwrap());
+        let (mut bytes, mut left_out) = (0, 0);
+        while bytes + left_out < whole as u64 {
+            let taken = spool.take(1000).unwrap();
+            assert!(taken.bytes.len() <= 1000 && taken.left_out <= TAKEN_MAX);
+            bytes += taken.bytes.len() as u64;
+            left_out += taken.left_out;
+        }
+        writing.join().unwrap();
+        assert_eq!(bytes + left_out, whole as u64);
     }
 }

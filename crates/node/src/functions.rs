@@ -6,6 +6,7 @@
 //! label moves, so that a bad one leaves the old one serving.
 
 mod declared;
+mod deploying;
 mod deployment;
 mod labels;
 mod module;
@@ -15,14 +16,14 @@ mod traffic;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use gateway::{
     CallReport, Counts, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, Interpreter,
-    RouteError, Routed, Served, StepSettings,
+    NotDeployed, RouteError, Routed, Served, StepSettings,
 };
 use objects::{Handle, Limits, Pairs};
 use parking_lot::{Mutex, RwLock};
-use sandbox::Spec;
 use sandbox::process::Language;
 use sandbox::wasm::Codelets;
 use store::Store;
@@ -90,6 +91,12 @@ impl Version {
 }
 
 impl Function {
+    /// One that has no version yet, and is to have this one.
+    fn new(version: &Version) -> Self {
+        let totals = Arc::clone(&version.served.counts);
+        Self { versions: BTreeMap::new(), aliases: BTreeMap::new(), totals }
+    }
+
     fn live(&self) -> Option<&Traffic> {
         self.aliases.get(LIVE)
     }
@@ -142,47 +149,60 @@ impl Function {
     }
 }
 
+/// What cannot serve beside another function.
+struct Conflict {
+    name: String,
+    /// For people.
+    why: String,
+}
+
+impl From<Conflict> for FunctionError {
+    fn from(conflict: Conflict) -> Self {
+        Self::Invalid(conflict.why)
+    }
+}
+
 impl Serving {
-    /// The versions that most requests get, with one function as it is going to be.
+    /// The versions that most requests get, with some functions as they are going to be.
     fn main_versions<'a>(
         &'a self,
-        changed: Option<(&'a str, &'a Version)>,
+        changed: &'a [(&'a str, &'a Version)],
     ) -> impl Iterator<Item = (&'a str, &'a Version)> {
-        let others = self
-            .functions
-            .iter()
-            .filter(move |(name, _)| changed.is_none_or(|(other, _)| other != name.as_str()));
+        let is_changed = |name: &str| changed.iter().any(|(other, _)| *other == name);
+        let others = self.functions.iter().filter(move |(name, _)| !is_changed(name));
         let others = others.filter_map(|(name, function)| Some((name.as_str(), function.main()?)));
-        others.chain(changed)
+        others.chain(changed.iter().copied())
     }
 
-    /// Whose each host name is, with one function as it is going to be.
+    /// Whose each host name is, with some functions as they are going to be.
     ///
     /// # Errors
-    /// One that two want, for people.
-    fn hosts(&self, changed: Option<(&str, &Version)>) -> Result<HashMap<String, String>, String> {
+    /// One that two want.
+    fn hosts(&self, changed: &[(&str, &Version)]) -> Result<HashMap<String, String>, Conflict> {
         let mut hosts = HashMap::new();
         for (name, version) in self.main_versions(changed) {
             for host in &version.served.hosts {
                 let owner = hosts.entry(host.clone()).or_insert_with(|| name.to_owned());
                 if owner != name {
-                    return Err(format!("the host {host} of {name} belongs to {owner}"));
+                    let why = format!("the host {host} of {name} belongs to {owner}");
+                    return Err(Conflict { name: name.to_owned(), why });
                 }
             }
         }
         Ok(hosts)
     }
 
-    /// All routes, with one function as it is going to be.
+    /// All routes, with some functions as they are going to be.
     ///
     /// # Errors
-    /// The first two that are in each other's way, for people.
-    fn table(&self, changed: Option<(&str, &Version)>) -> Result<RouteTable, String> {
+    /// The first two that are in each other's way.
+    fn table(&self, changed: &[(&str, &Version)]) -> Result<RouteTable, Conflict> {
         let mut table = RouteTable::default();
         for (name, version) in self.main_versions(changed) {
             for (route, text) in version.routes.iter().zip(&version.served.routes) {
                 table.add(name, route).map_err(|(other, taken)| {
-                    format!("the route {text} of {name} is in the way of {taken} of {other}")
+                    let why = format!("the route {text} of {name} is in the way of {taken} of {other}");
+                    Conflict { name: name.to_owned(), why }
                 })?;
             }
         }
@@ -251,13 +271,17 @@ impl Deployments {
     /// they came; should there be any, none but the gateway's own is served.
     fn route_again(&self) {
         let mut serving = self.serving.write();
-        match serving.table(None) {
+        match serving.table(&[]) {
             Ok(routes) => serving.routes = routes,
-            Err(reason) => tracing::error!(reason, "no route is served; deploy one of the two again"),
+            Err(Conflict { why, .. }) => {
+                tracing::error!(why, "no route is served; deploy one of the two again")
+            }
         }
-        match serving.hosts(None) {
+        match serving.hosts(&[]) {
             Ok(hosts) => serving.hosts = hosts,
-            Err(reason) => tracing::error!(reason, "hosts stay as they were; deploy one of the two again"),
+            Err(Conflict { why, .. }) => {
+                tracing::error!(why, "hosts stay as they were; deploy one of the two again")
+            }
         }
     }
 
@@ -315,87 +339,6 @@ impl Deployments {
         }
     }
 
-    /// Loads it once, so that what cannot run never serves.
-    fn check(&self, deployment: &Deployment) -> Result<(), FunctionError> {
-        let Deployment { runtime, procedure, limits, expected, .. } = deployment;
-        if let Some(ours) = deployment.secrets.iter().find(|name| is_ours(name)) {
-            let why = format!("it asks for the secret {ours}, which is the node's own: no function gets it");
-            return Err(FunctionError::Invalid(why));
-        }
-        if let Some(missing) = deployment.secrets.iter().find(|name| !self.secrets.has(name)) {
-            let why =
-                format!("it needs the secret {missing}, which is not set: `sinew secret set {missing}`");
-            return Err(FunctionError::Invalid(why));
-        }
-        let most = self.processes.memory_bytes();
-        // It is checked, and has no process.
-        if deployment.is_declared() {
-            return Ok(());
-        }
-        if runtime != "wasm" && limits.memory_bytes > most {
-            let why = format!(
-                "an instance may have {} bytes of memory, and all instances of this node {most}: lower memory in \
-                 sinew.toml, or start the node with more (--memory)",
-                limits.memory_bytes
-            );
-            return Err(FunctionError::Invalid(why));
-        }
-        let checked = if runtime == "wasm" {
-            check_in(&*self.codelets, Spec { procedure: *procedure, limits: *limits })
-        } else {
-            self.processes.load(*procedure, *limits, expected)
-        };
-        checked
-            .map_err(|fault| FunctionError::Invalid(format!("the function does not load: {}", fault.detail)))
-    }
-
-    /// Has a deployment that was checked serve, or be there.
-    fn deploy_checked(
-        &self,
-        name: &str,
-        deployment: Handle,
-        serves: bool,
-        newest: impl Fn() -> Option<(Arc<Served>, bool)>,
-    ) -> Result<Deployed, FunctionError> {
-        let _changing = self.changing.lock();
-        if let Some((served, is_whole)) = newest() {
-            if is_whole || !serves {
-                return Ok(Deployed { served, is_changed: false });
-            }
-            let served = self.switch(name, LIVE, Traffic::whole(served.version))?;
-            return Ok(Deployed { served, is_changed: true });
-        }
-        let known = labels::read(&self.store, Some(name))?.remove(name).unwrap_or_default();
-        let is_new = !self.serving.read().functions.contains_key(name);
-        if is_new && !serves {
-            let why = "a function's first version has to serve: deploy it with traffic";
-            return Err(FunctionError::Invalid(why.to_owned()));
-        }
-        let totals = self.serving.read().functions.get(name).map(|function| function.totals.clone());
-        let totals = totals.unwrap_or_default();
-        let number = known.newest + 1;
-        let version = self.version(name, number, deployment, &totals).map_err(FunctionError::Invalid)?;
-        if serves {
-            // Before anything is written.
-            let serving = self.serving.read();
-            serving.table(Some((name, &version))).map_err(FunctionError::Invalid)?;
-            serving.hosts(Some((name, &version))).map_err(FunctionError::Invalid)?;
-        }
-        labels::add_version(&self.store, name, number, deployment)?;
-        let served = version.served.clone();
-        let new = || Function { versions: BTreeMap::new(), aliases: BTreeMap::new(), totals };
-        let mut serving = self.serving.write();
-        serving.functions.entry(name.to_owned()).or_insert_with(new).versions.insert(number, version);
-        drop(serving);
-        if serves {
-            self.switch(name, LIVE, Traffic::whole(number))?;
-        } else {
-            self.expect_again(Some(name));
-        }
-        self.prune(name)?;
-        Ok(Deployed { served, is_changed: true })
-    }
-
     /// What a function serves when it is rolled back, and whether that is another thing than now.
     fn earlier(&self, name: &str, version: Option<u64>) -> Result<(bool, Traffic), FunctionError> {
         let serving = self.serving.read();
@@ -417,8 +360,8 @@ impl Deployments {
             let function = serving.functions.get(name).ok_or_else(|| unknown(name))?;
             let main = function.versions.get(&traffic.main()).ok_or_else(|| unknown(name))?.clone();
             if alias == LIVE {
-                serving.table(Some((name, &main))).map_err(FunctionError::Invalid)?;
-                serving.hosts(Some((name, &main))).map_err(FunctionError::Invalid)?;
+                serving.table(&[(name, &main)])?;
+                serving.hosts(&[(name, &main)])?;
             }
             main
         };
@@ -607,34 +550,8 @@ impl Functions for Deployments {
         Ok(read.hosts().iter().filter(|host| !is_known(host)).cloned().collect())
     }
 
-    fn deploy(&self, name: &str, deployment: Handle, serves: bool) -> Result<Deployed, FunctionError> {
-        if !is_name(name) {
-            let why =
-                format!("{name:?} is no name for a function: 1 to 63 of a-z 0-9 -, beginning with a letter");
-            return Err(FunctionError::Invalid(why));
-        }
-        let read = Deployment::read(&self.store, deployment).map_err(FunctionError::Invalid)?;
-        check_own_name(&read, name).map_err(FunctionError::Invalid)?;
-        let newest = || {
-            let serving = self.serving.read();
-            let function = serving.functions.get(name)?;
-            let (number, version) = function.versions.last_key_value()?;
-            let is_whole = function.live() == Some(&Traffic::whole(*number));
-            (version.served.deployment == deployment).then(|| (version.served.clone(), is_whole))
-        };
-        if newest().is_none() {
-            self.check(&read)?;
-        }
-        if serves {
-            self.make_ready(read.procedure, read.limits, &read.expected);
-        }
-        let deployed = self.deploy_checked(name, deployment, serves, newest);
-        if deployed.is_err() {
-            // Nothing serves that was made ready.
-            self.processes.provide(read.procedure, read.limits, &read.expected, false);
-            self.provide(Some(name));
-        }
-        deployed
+    fn deploy_all(&self, wanted: &[(String, Handle)], serves: bool) -> Result<Vec<Deployed>, NotDeployed> {
+        self.deploy_together(wanted, serves)
     }
 
     fn roll_back(&self, name: &str, version: Option<u64>) -> Result<Deployed, FunctionError> {
@@ -643,7 +560,7 @@ impl Functions for Deployments {
         let _changing = self.changing.lock();
         let switched = self.earlier(name, version).and_then(|(is_changed, traffic)| {
             let served = self.switch(name, LIVE, traffic)?;
-            Ok(Deployed { served, is_changed })
+            Ok(Deployed { served, is_changed, loading: Duration::ZERO })
         });
         // Where it failed, nothing serves that was made ready.
         switched.inspect_err(|_| self.provide(Some(name)))

@@ -17,6 +17,7 @@ use crate::deployment::{self, Parts, TAG, Uploaded, read_text};
 use crate::directory::unreadable;
 use crate::exit::{Code, Stop};
 use crate::expression::closest;
+use crate::function_api::Deployed;
 use crate::manifest::{self, FILE_NAME, Function, TEXT_BYTES_MAX};
 use crate::node_api::Node;
 use crate::output::Output;
@@ -68,27 +69,45 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
     }
     uplink.flush().await?;
     drop(uplink);
-    for (at, (Wanted { function, .. }, uploaded)) in wanted.iter().zip(&uploaded).enumerate() {
-        let switched = switch(function, uploaded, !arguments.no_traffic, begun, node, output).await;
-        let others = wanted.get(at + 1..).unwrap_or_default();
-        switched.map_err(|error| nor_others(not_deployed(&function.name, error), others))?;
+    let mut before = Vec::with_capacity(wanted.len());
+    for Wanted { function, .. } in &wanted {
+        before.push(Before::of(&function.name, node).await?);
+    }
+    let handles: Vec<(&str, Handle)> = wanted
+        .iter()
+        .zip(&uploaded)
+        .map(|(one, parts)| (one.function.name.as_str(), parts.deployment))
+        .collect();
+    let deployed =
+        node.deploy_all(&handles, !arguments.no_traffic).await.map_err(|error| refused(&handles, error))?;
+    let sources = wanted.iter().map(|one| &one.function).zip(&uploaded);
+    for ((source, before), deployed) in sources.zip(&before).zip(&deployed) {
+        tell(source, before, deployed, begun, node, output).await?;
     }
     Ok(())
 }
 
-/// The same error, which names those that would have been deployed after it.
-fn nor_others(error: anyhow::Error, others: &[Wanted]) -> anyhow::Error {
-    let mut stop = match error.downcast::<Stop>() {
+/// Which one was refused, and that the others were not deployed either.
+fn refused(all: &[(&str, Handle)], error: anyhow::Error) -> anyhow::Error {
+    let stop = match error.downcast::<Stop>() {
         Ok(stop) => stop,
         Err(error) => return error,
     };
-    if !others.is_empty() {
-        let names: Vec<&str> = others.iter().map(|other| other.function.name.as_str()).collect();
-        let of_them = format!("not deployed either, for they come after it: {}", names.join(", "));
-        let own = stop.suggestion.take();
-        stop.suggestion = Some(own.map_or(of_them.clone(), |own| format!("{own}; {of_them}")));
+    let told = stop.problem.as_ref().and_then(|problem| problem["function"].as_str()).map(str::to_owned);
+    let Some(name) = told.or_else(|| Some(all.first().filter(|_| all.len() == 1)?.0.to_owned())) else {
+        return stop.into();
+    };
+    let others: Vec<&str> = all.iter().map(|(name, _)| *name).filter(|other| *other != name).collect();
+    match not_deployed(&name, stop.into()).downcast::<Stop>() {
+        Ok(stop) if others.is_empty() => stop.into(),
+        Ok(mut stop) => {
+            let of_them = format!("not deployed either, for all are or none: {}", others.join(", "));
+            let own = stop.suggestion.take();
+            stop.suggestion = Some(own.map_or(of_them.clone(), |own| format!("{own}; {of_them}")));
+            stop.into()
+        }
+        Err(error) => error,
     }
-    stop.into()
 }
 
 /// Which function it was, and what the node found wrong with it.
@@ -161,30 +180,40 @@ fn read(file: &Path) -> anyhow::Result<Vec<Function>> {
     })
 }
 
-/// Lets the new deployment serve, and tells what is different from the last one.
-async fn switch(
-    function: &Function,
-    uploaded: &Uploaded,
-    serve: bool,
+/// What served before.
+struct Before {
+    deployment: Option<Handle>,
+    parts: Parts,
+}
+
+impl Before {
+    async fn of(name: &str, node: &mut Node) -> anyhow::Result<Self> {
+        let known = node.find_function(name).await?;
+        let deployment = known.as_ref().and_then(|function| function["deployment"].as_str()?.parse().ok());
+        let parts = match deployment {
+            Some(handle) => parts_of(handle, node).await,
+            None => Parts::new(),
+        };
+        Ok(Self { deployment, parts })
+    }
+}
+
+/// Tells what is different from what served before.
+async fn tell(
+    (function, uploaded): (&Function, &Uploaded),
+    before: &Before,
+    deployed: &Deployed,
     begun: Instant,
     node: &mut Node,
     output: &Output,
 ) -> anyhow::Result<()> {
     let name = function.name.as_str();
-    let before = node.find_function(name).await?;
-    let before = before.as_ref().and_then(|function| function["deployment"].as_str()?.parse::<Handle>().ok());
-    let old = match before {
-        Some(handle) if handle != uploaded.deployment => parts_of(handle, node).await,
-        _ => Parts::new(),
-    };
-    let loading = Instant::now();
-    let deployed = node.deploy(name, uploaded.deployment, serve).await?;
-    let advice = uploaded.advice(function, loading.elapsed()).filter(|_| deployed.changed);
-    let changes: Vec<&str> = match (deployed.changed, before) {
+    let advice = uploaded.advice(function, deployed.loading).filter(|_| deployed.changed);
+    let changes: Vec<&str> = match (deployed.changed, before.deployment) {
         (false, _) => Vec::new(),
         (true, None) => vec!["new"],
         (true, Some(_)) => {
-            let parts = uploaded.parts.iter().filter(|part| !old.contains(part));
+            let parts = uploaded.parts.iter().filter(|part| !before.parts.contains(part));
             parts.map(|&(part, _)| part).collect()
         }
     };

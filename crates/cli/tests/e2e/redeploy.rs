@@ -108,3 +108,43 @@ fn functions_that_are_deployed_again_and_again_lose_no_request() {
     assert_eq!(totals["failures"], json!(0), "{totals}");
     assert_eq!(node.terminate(), 0);
 }
+
+/// Each of an application's functions says its version; requests never see two that were not deployed together.
+#[test]
+fn functions_of_one_manifest_are_deployed_together_or_not_at_all() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let folder = home.path().join("shop");
+    std::fs::create_dir_all(&folder).unwrap();
+    let names = ["one", "two", "three"];
+    let manifest: Vec<String> = names
+        .iter()
+        .map(|name| format!("[functions.{name}]\nruntime = \"python\"\nhandler = \"{name}.handler\"\n"))
+        .collect();
+    std::fs::write(folder.join("sinew.toml"), manifest.concat()).unwrap();
+    let write = |name: &str, body: &str| {
+        std::fs::write(folder.join(format!("{name}.py")), format!("def handler(event):\n    {body}\n"))
+            .unwrap();
+    };
+    let deploy = || node.run(&["deploy", folder.to_str().unwrap()]);
+    let serve = || names.map(|name| node.call(name, &json!({})).1);
+    names.iter().for_each(|name| write(name, "return 1"));
+    assert!(deploy().status.success());
+    assert_eq!(serve(), [1, 1, 1]);
+    // The last one does not load.
+    write("one", "return 2");
+    write("two", "return 2");
+    write("three", "return (");
+    let refused = deploy();
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && told.contains("three was not deployed"), "{told}");
+    assert!(told.contains("not deployed either, for all are or none: one, two"), "{told}");
+    assert_eq!(serve(), [1, 1, 1]);
+    write("three", "return 2");
+    assert!(deploy().status.success());
+    assert_eq!(serve(), [2, 2, 2]);
+    assert_eq!(node.terminate(), 0);
+}

@@ -27,7 +27,7 @@ pub(crate) struct State {
     pub(crate) requests: Vec<Request>,
     objects: HashMap<String, Vec<u8>>,
     /// Deployments by name, the newest last, and the place of the one that serves.
-    functions: BTreeMap<String, (Vec<String>, usize)>,
+    pub(crate) functions: BTreeMap<String, (Vec<String>, usize)>,
 }
 
 impl State {
@@ -186,7 +186,7 @@ impl State {
                 let all: Vec<Value> = names.iter().map(|name| self.description(name)).collect();
                 whole(200, &json!({"functions": all}))
             }
-            ("PUT", ["v1", "functions", name]) => self.deploy(name, &request.body),
+            ("POST", ["v1", "functions"]) => self.deploy(&request.body),
             (_, ["v1", "functions", name, ..]) if !self.functions.contains_key(*name) => {
                 problem(404, "function-not-found", &Value::Null)
             }
@@ -217,13 +217,29 @@ impl State {
         whole(201, &json!({"handles": []}))
     }
 
-    fn deploy(&mut self, name: &str, body: &[u8]) -> Answer {
+    /// All of them, or none.
+    fn deploy(&mut self, body: &[u8]) -> Answer {
         let body: Value = serde_json::from_slice(body).unwrap();
-        let deployment = body["deployment"].as_str().unwrap().to_owned();
-        assert!(self.objects.contains_key(&deployment), "what is deployed was put before");
-        if name == "broken" {
-            return problem(400, "bad-deployment", &Value::Null);
+        let wanted = body["functions"].as_array().unwrap().iter();
+        let wanted: Vec<(&str, &str)> =
+            wanted.map(|one| (one["name"].as_str().unwrap(), one["deployment"].as_str().unwrap())).collect();
+        for (name, deployment) in &wanted {
+            assert!(self.objects.contains_key(*deployment), "what is deployed was put before");
+            if *name == "broken" {
+                let (status, headers, body) = problem(400, "bad-deployment", &Value::Null);
+                let mut body: Value = serde_json::from_slice(&body).unwrap();
+                body["function"] = "broken".into();
+                return (status, headers, body.to_string().into_bytes());
+            }
         }
+        let deployed: Vec<Value> = wanted
+            .into_iter()
+            .map(|(name, deployment)| self.deploy_one(name, deployment.to_owned()))
+            .collect();
+        whole(200, &json!({"functions": deployed}))
+    }
+
+    fn deploy_one(&mut self, name: &str, deployment: String) -> Value {
         let (versions, at) = self.functions.entry(name.to_owned()).or_default();
         let changed = versions.get(*at) != Some(&deployment);
         if changed {
@@ -241,14 +257,12 @@ impl State {
             return problem(404, "version-not-found", &Value::Null);
         }
         *at = wanted;
-        self.switched(name, true)
+        whole(200, &self.switched(name, true))
     }
 
-    fn switched(&self, name: &str, changed: bool) -> Answer {
+    fn switched(&self, name: &str, changed: bool) -> Value {
         let (versions, at) = &self.functions[name];
-        let answer =
-            json!({"name": name, "version": at + 1, "deployment": versions[*at], "changed": changed});
-        whole(200, &answer)
+        json!({"name": name, "version": at + 1, "deployment": versions[*at], "changed": changed})
     }
 
     fn description(&self, name: &str) -> Value {

@@ -125,7 +125,12 @@ fn nothing_is_switched_before_all_is_uploaded() {
     write(&root.path().join("main.py"), "");
     let (code, told) = node.fails(&["deploy", text(root.path())]);
     assert!(code == 4 && told.contains("missing") && told.contains("`source` of the function b"), "{told}");
-    assert!(node.state().requests.iter().all(|request| request.method != "PUT"));
+    assert!(
+        node.state()
+            .requests
+            .iter()
+            .all(|request| request.path != "/v1/functions" || request.method == "GET")
+    );
 }
 
 #[test]
@@ -139,7 +144,8 @@ fn what_the_node_refuses_is_named() {
     let (code, told) = node.fails(&["deploy", text(root.path())]);
     assert!(code == 1 && told.contains("broken was not deployed: so it did"), "{told}");
     assert!(told.contains("what served before still does") && told.contains("request: id-7"), "{told}");
-    assert!(told.contains("not deployed either, for they come after it: c, d\n"), "{told}");
+    assert!(told.contains("not deployed either, for all are or none: b, c, d\n"), "{told}");
+    assert!(node.state().functions.is_empty(), "nor is what comes before it");
     let (_, alone) = node.fails(&["deploy", text(root.path()), "--function", "broken"]);
     assert!(!alone.contains("either"), "{alone}");
 }

@@ -9,19 +9,22 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
+use objects::Handle;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::path_text;
 use crate::body::{self, blocking};
-use crate::functions::{Deployed, FunctionError, Functions, Served};
+use crate::functions::{Deployed, FunctionError, Functions, NotDeployed, Served};
 use crate::keys::{Granted, Scope};
 use crate::problem::Problem;
 use crate::recent::SLOT;
 use crate::router::Shared;
 use crate::text::{parse_handle, shortened};
-use crate::usage::Rates;
+use crate::usage::{Rates, micros};
 
+/// Functions that are deployed together.
+const TOGETHER_MAX: usize = 1000;
 /// Slots that a function's recent numbers are about: the last minute.
 const RECENT_SLOTS: u64 = 12;
 /// Slots that each function of a list is shown with: two minutes.
@@ -125,6 +128,55 @@ pub(crate) async fn put(
     Ok(Json(answer(&deployed.await??)))
 }
 
+/// What is to be deployed together.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Deployments {
+    /// Deployments by the names of their functions.
+    functions: Vec<OneOfThem>,
+    #[serde(default = "yes")]
+    serve: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OneOfThem {
+    name: String,
+    deployment: String,
+}
+
+/// `POST /v1/functions`: all of them are deployed, or none.
+pub(crate) async fn put_all(
+    State(shared): State<Arc<Shared>>,
+    granted: Option<Extension<Granted>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    let Deployments { functions: wanted, serve } = body::json(&shared, &headers, body).await?;
+    if wanted.is_empty() || wanted.len() > TOGETHER_MAX {
+        let why = format!("functions has {} deployments; it has 1 to {TOGETHER_MAX}", wanted.len());
+        return Err(Problem::bad_request("bad-deployment", why));
+    }
+    let handle = |one: OneOfThem| Ok((one.name, parse_handle(&one.deployment)?));
+    let wanted: Vec<(String, Handle)> = wanted.into_iter().map(handle).collect::<Result<_, Problem>>()?;
+    let is_admin = granted.is_some_and(|Extension(Granted(scope))| scope == Scope::Admin);
+    let deployed = change(shared, move |functions| {
+        if !is_admin {
+            for (name, deployment) in &wanted {
+                match functions.claims(name, *deployment) {
+                    Ok(claimed) if claimed.is_empty() => {}
+                    Ok(claimed) => return Ok(Err(claim_refused(name, &claimed[0]).about(name.clone()))),
+                    Err(error) => return Ok(Err(problem_of(error).about(name.clone()))),
+                }
+            }
+        }
+        let deployed = functions.deploy_all(&wanted, serve);
+        Ok(deployed.map_err(|NotDeployed { name, error }| problem_of(error).about(name)))
+    });
+    let deployed = deployed.await??;
+    Ok(Json(json!({ "functions": deployed.iter().map(answer).collect::<Vec<Value>>() })))
+}
+
 fn claim_refused(name: &str, host: &str) -> Problem {
     let detail = format!("to give {name} the host name {host}, which it has not had, takes the scope admin");
     let title = "The key is not good for this";
@@ -204,19 +256,28 @@ pub(super) async fn change<T: Send + 'static>(
     act: impl FnOnce(&dyn Functions) -> Result<T, FunctionError> + Send + 'static,
 ) -> Result<T, Problem> {
     let done = blocking(move || shared.backend.functions().map(act)).await?;
-    done.ok_or_else(no_functions)?.map_err(|error| match error {
+    done.ok_or_else(no_functions)?.map_err(problem_of)
+}
+
+fn problem_of(error: FunctionError) -> Problem {
+    match error {
         FunctionError::NotFound(why) => not_found(why),
         FunctionError::Invalid(why) => Problem::bad_request("bad-deployment", why)
             .suggest("nothing has changed; docs/spec/functions.md says what a deployment is"),
         FunctionError::Store(error) => Problem::store(&error),
         FunctionError::Failed(why) => Problem::internal("node", why),
-    })
+    }
 }
 
 fn answer(deployed: &Deployed) -> Value {
     let Served { name, version, deployment, .. } = &*deployed.served;
-    let changed = deployed.is_changed;
-    json!({ "name": name, "version": version, "deployment": deployment.to_string(), "changed": changed })
+    let (changed, loading_us) = (deployed.is_changed, micros(deployed.loading));
+    let mut told =
+        json!({ "name": name, "version": version, "deployment": deployment.to_string(), "changed": changed });
+    if loading_us > 0 {
+        told["loading_us"] = loading_us.into();
+    }
+    told
 }
 
 fn summary(functions: &dyn Functions, served: &Served, now: Duration) -> Map<String, Value> {

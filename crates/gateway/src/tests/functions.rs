@@ -216,8 +216,9 @@ impl Functions for FakeFunctions {
         Ok(if name == "claims" { vec!["new.example".to_owned()] } else { Vec::new() })
     }
 
-    fn deploy(&self, _: &str, _: Handle, _: bool) -> Result<Deployed, FunctionError> {
-        nothing()
+    fn deploy_all(&self, wanted: &[(String, Handle)], _: bool) -> Result<Vec<Deployed>, NotDeployed> {
+        let name = wanted.last().map(|(name, _)| name.clone()).unwrap_or_default();
+        nothing().map_err(|error| NotDeployed { name, error })
     }
 
     fn roll_back(&self, _: &str, _: Option<u64>) -> Result<Deployed, FunctionError> {

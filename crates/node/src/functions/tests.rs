@@ -312,6 +312,56 @@ fn routes_of_two_functions_are_not_in_each_others_way() {
 }
 
 #[test]
+fn what_is_deployed_together_serves_together_or_not_at_all() {
+    let home = tempfile::tempdir().unwrap();
+    let all = |pairs: &[(&str, Handle)]| -> Vec<(String, Handle)> {
+        pairs.iter().map(|&(name, handle)| (name.to_owned(), handle)).collect()
+    };
+    {
+        let node = node(Some(home.path()));
+        let functions = &node.deployments;
+        let routed = |number: &str, route: &str| {
+            let module = node.store().put_blob(&wat::parse_str(ECHO).unwrap()).unwrap();
+            deployment(&node, module, &[("concurrency", number), ("route.0", route), ("runtime", "wasm")])
+        };
+        let first = [("a", routed("1", "GET /a")), ("b", routed("1", "GET /b"))];
+        let deployed = functions.deploy_all(&all(&first), true).unwrap();
+        assert!(deployed.iter().all(|one| one.is_changed && one.served.version == 1));
+        let again = functions.deploy_all(&all(&first), true).unwrap();
+        assert!(again.iter().all(|one| !one.is_changed && one.loading.is_zero()));
+        let serves = |name: &str| functions.served(name, None, 0).map(|served| served.version);
+        // The last one cannot be loaded, or is in another one's way, or has no name: the first does not serve either.
+        let bad = node.store().put_blob(b"this is no module, but text that is long enough").unwrap();
+        let bad = deployment(&node, bad, &[("runtime", "wasm")]);
+        for (name, wrong) in
+            [("c", bad), ("c", routed("1", "GET /b")), ("a", routed("2", "GET /z")), ("C", first[0].1)]
+        {
+            let wanted = all(&[("a", routed("9", "GET /a")), (name, wrong)]);
+            let refused = functions.deploy_all(&wanted, true).unwrap_err();
+            assert_eq!(refused.name, name, "{}", refused.error);
+            assert_eq!((serves("a"), serves("c")), (Some(1), None));
+            assert_eq!(functions.details("a").unwrap().versions.len(), 1, "nor is it there");
+        }
+        // Two that swap their routes are in each other's way one by one, and not together.
+        let swapped = [("a", routed("1", "GET /b")), ("b", routed("1", "GET /a"))];
+        assert!(reason(functions.deploy("a", swapped[0].1, true)).contains("in the way"));
+        let deployed = functions.deploy_all(&all(&swapped), true).unwrap();
+        assert_eq!(deployed.iter().map(|one| one.served.version).collect::<Vec<_>>(), [2, 2]);
+        assert_eq!(functions.route("GET", "/a").unwrap().function, "b");
+        // One that stays, one that is new, and none that serves yet.
+        let mixed = functions.deploy_all(&all(&[swapped[0], ("b", routed("5", "GET /a"))]), false).unwrap();
+        assert_eq!(
+            mixed.iter().map(|one| (one.is_changed, one.served.version)).collect::<Vec<_>>(),
+            [(false, 2), (true, 3)]
+        );
+        assert_eq!(serves("b"), Some(2));
+    }
+    let node = node(Some(home.path()));
+    let serves = |name: &str| node.deployments.served(name, None, 0).map(|served| served.version);
+    assert_eq!((serves("a"), serves("b"), serves("c")), (Some(2), Some(2), None), "also after a restart");
+}
+
+#[test]
 fn host_names_belong_to_one_function() {
     let node = node(None);
     let functions = &node.deployments;

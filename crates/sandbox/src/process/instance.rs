@@ -712,9 +712,14 @@ impl Instance {
 
     /// Waits until there is something to act on, or a call has used up its time.
     pub(crate) fn wait(&mut self) -> Result<(), Broken> {
-        match self.served().map(|call| call.deadline).min() {
-            Some(deadline) => self.channel.wait(deadline),
-            None => Ok(()),
+        let Some(deadline) = self.served().map(|call| call.deadline).min() else { return Ok(()) };
+        let now = Instant::now();
+        match self.looks_within().map(|soon| now + soon).filter(|soon| *soon < deadline) {
+            Some(soon) => {
+                self.look_at_spooled(now);
+                self.channel.wait(soon)
+            }
+            None => self.channel.wait(deadline),
         }
     }
 

@@ -110,7 +110,7 @@ fn endless_printing(language: Language) {
     assert!(log.len() < (1 << 20) + 200 && log.contains("dropped"), "{}", log.len());
     world.end(id);
     fails(&world, "while True: print('x' * 1000)", FailureCode::Deadline);
-    // The descriptor below the stream leads nowhere.
+    // The descriptor below the stream has the same bound.
     assert_eq!(world.says("for i in range(1000): os.write(1, b'x' * 100_000)\nreturn b'ok'"), "ok");
     // Where more may be printed, nothing is dropped.
     let wide = World::with(FunctionsOptions { log_bytes_max: 4 << 20, ..options(language) }, Weakness::NONE);

@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// After a call that took so long it is looked for whatever was before.
 const LONG: Duration = Duration::from_millis(1);
 
-/// Where it is written, and when that was last looked at.
+/// Where it is written, and when that was last looked at. Whoever writes more than fits waits for that.
 pub(super) struct Spooled {
     spool: Spool,
     looked: Instant,
@@ -32,7 +32,7 @@ impl Instance {
             return;
         }
         // Without it, what is written there is lost.
-        let Ok((spool, writer)) = Spool::create("prints") else { return };
+        let Ok((spool, writer)) = Spool::create() else { return };
         if self.channel.prints(writer).is_ok() {
             self.spooled = Some(Spooled { spool, looked: Instant::now() });
         }
@@ -47,13 +47,18 @@ impl Instance {
         }
     }
 
-    /// Calls run, maybe for long: what was written so far is the oldest one's. To be done every now and then, also
-    /// for the sake of the memory that it takes.
+    /// Calls run, maybe for long: what was written so far is the oldest one's. To be done every now and then, for
+    /// whoever writes much waits.
     pub(crate) fn look_at_spooled(&mut self, now: Instant) {
         let is_due = |spooled: &Spooled| now.saturating_duration_since(spooled.looked) >= LOOK_EVERY / 2;
         if self.spooled.as_ref().is_some_and(is_due) {
             self.take_spooled_now(0, now);
         }
+    }
+
+    /// How long it may be left alone while calls run.
+    pub(super) fn looks_within(&self) -> Option<Duration> {
+        self.spooled.is_some().then_some(LOOK_EVERY)
     }
 
     /// Nothing more will be written.
