@@ -81,7 +81,7 @@ class Prints:
         )
         sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
 
-    def print_nothing(self):
+    def print_beside_only(self):
         """In a process that was forked, which is no instance: it prints as any other process does. Whoever had these locks is
         not there."""
         self.log_left = -1

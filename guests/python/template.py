@@ -248,7 +248,7 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, IsFollowed, Gi
         self.channel.forget_senders()
         self.callees = self.callees.left_behind()
         self.served = None
-        self.print_nothing()
+        self.print_beside_only()
         self.let_go()
         self.keep_little()
         try:

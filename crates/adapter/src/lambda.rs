@@ -164,11 +164,12 @@ impl Runtime {
         let mut said = Vec::new();
         let Some(one) = self.conversations.get_mut(&number) else { return Ok(said) };
         one.write();
-        one.read();
+        one.read(self.waiting != Some(number));
         let most = self.most.saturating_mul(RESPONSE_FACTOR);
         // Who waits for an event says nothing meanwhile.
+        let goes_on = |one: &&mut Conversation| one.writing.is_empty() && !one.closes && !one.is_over;
         while self.waiting != Some(number)
-            && let Some(one) = self.conversations.get_mut(&number).filter(|one| one.writing.is_empty())
+            && let Some(one) = self.conversations.get_mut(&number).filter(goes_on)
         {
             match one.reading.next(most) {
                 Ok(None) => break,
@@ -176,6 +177,14 @@ impl Runtime {
                 Err((status, why)) => {
                     one.closes = true;
                     one.tell(status, &[], format!("{{\"errorMessage\":\"{why}\"}}").as_bytes());
+                    // What it was about to respond it cannot send again.
+                    let given = self.event.take_if(|current| current.is_given);
+                    said.extend(given.map(|Current { turn, .. }| {
+                        Said::Ended(
+                            turn,
+                            Err(Failed::Result(format!("what the program responds is none: {why}"))),
+                        )
+                    }));
                 }
             }
             self.give(poller)?;
@@ -235,7 +244,12 @@ impl Runtime {
                     // It asks again: whoever asked before will not read.
                     self.conversations.remove(&other);
                 }
-                Some(Said::Ready)
+                // Of the one that it has, nothing will come any more.
+                let given = self.event.take_if(|current| current.is_given);
+                Some(given.map_or(Said::Ready, |Current { turn, .. }| {
+                    let why = "the program asked for the next event, and had said nothing of this one";
+                    Said::Ended(turn, Err(Failed::program(why)))
+                }))
             }
             ("POST", ["invocation", id, end @ ("response" | "error")]) => {
                 let current = self.event.take_if(|current| current.is_given && current.event.id == *id);
@@ -309,11 +323,15 @@ pub(crate) fn event_of(request: &Request, body: Vec<u8>, takes_http: bool) -> Re
 }
 
 impl Conversation {
-    fn read(&mut self) {
+    fn read(&mut self, may_speak: bool) {
         let mut piece = [0; PIECE];
         loop {
             match self.stream.read(&mut piece) {
                 Ok(0) => break,
+                // It has been told that nothing more is heard.
+                Ok(_) if self.closes && self.writing.is_empty() => {}
+                // While it waits for an event, it has nothing to say.
+                Ok(_) if !may_speak && self.reading.is_long() => break,
                 Ok(len) => self.reading.take(&piece[..len]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -362,7 +380,10 @@ impl Conversation {
             }
         }
         self.writing.drain(..written);
-        self.is_over |= self.closes && self.writing.is_empty() && written > 0;
+        if self.closes && self.writing.is_empty() && written > 0 {
+            // Who is still sending reads the answer before it hears that nobody listens.
+            _ = self.stream.shutdown(std::net::Shutdown::Write);
+        }
     }
 
     /// Waits for what comes next; one that is over is known to nobody.

@@ -70,6 +70,8 @@ pub(crate) struct Logs {
     pub(crate) running: Vec<Value>,
     /// The number of the last one of all.
     pub(crate) last: u64,
+    /// Older ones that are wanted are not among them, for all would be too much.
+    pub(crate) is_cut: bool,
 }
 
 impl LogsWanted<'_> {
@@ -176,7 +178,9 @@ impl Node {
             _ => Vec::new(),
         };
         match (answer["records"].take(), answer["last"].as_u64()) {
-            (Value::Array(records), Some(last)) => Ok(Logs { records, running, last }),
+            (Value::Array(records), Some(last)) => {
+                Ok(Logs { records, running, last, is_cut: answer["is_cut"] == true })
+            }
             _ => anyhow::bail!("the node's answer has no records"),
         }
     }

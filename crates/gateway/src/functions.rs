@@ -12,7 +12,7 @@ use objects::Handle;
 
 use crate::counts::Counts;
 use crate::journal::Record;
-use crate::printed::{Printed, Printing};
+use crate::printed::{Printed, Printing, SoFar};
 use crate::usage::Spent;
 use crate::workflows::Declaration;
 
@@ -392,8 +392,9 @@ pub trait Functions: Send + Sync {
         Err(FunctionError::NotFound(format!("there is no interpreter for {runtime:?}")))
     }
 
-    /// What calls that run have printed so far. Blocks, but not for long.
-    fn printing(&self) -> Vec<Printing> {
+    /// What calls that run have printed so far: of those of which it `is_wanted`, which is asked with what a call was
+    /// told of its request. Blocks, but not for long.
+    fn printing(&self, _is_wanted: &mut dyn FnMut(&[u8], SoFar) -> bool) -> Vec<Printing> {
         Vec::new()
     }
 

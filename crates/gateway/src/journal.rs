@@ -15,7 +15,7 @@ mod backwards;
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
@@ -34,6 +34,8 @@ const TOLD_BYTES_MAX: usize = 32 << 20;
 const QUIET_BYTES_MAX: usize = 8 << 20;
 /// Bytes of one record's log; of a longer one the end is kept.
 const LOG_MAX: usize = 256 << 10;
+/// Records that are looked through at once.
+const LOOKED_AT: usize = 256;
 /// What a record takes besides its texts.
 const RECORD_BYTES: usize = 384;
 
@@ -83,13 +85,27 @@ pub(crate) struct Shown<'a> {
     pub(crate) log: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lines: Option<Vec<Line<'a>>>,
+    /// Lines that were printed before those, and are told no more.
+    #[serde(skip_serializing_if = "is_none")]
+    pub(crate) lines_left_out: usize,
     /// In which prices are.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) currency: &'a str,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_none(number: &usize) -> bool {
+    *number == 0
+}
+
 impl Record {
-    fn bytes(&self) -> usize {
+    /// The same, with no more of what it printed than is kept.
+    pub(crate) fn fit_to_keep(mut self) -> Self {
+        self.log.shorten(LOG_MAX);
+        self
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
         let failure = self.failure.as_ref().map_or(0, String::len);
         let tenant = self.tenant.as_ref().map_or(0, String::len);
         RECORD_BYTES + tenant + self.request_id.len() + self.function.len() + self.log.bytes() + failure
@@ -158,22 +174,27 @@ struct Ring {
 }
 
 impl Journal {
-    /// Of a node that is started now, in microseconds since 1970.
-    pub(crate) fn new(now_us: u64) -> Self {
+    /// Of a node that is started, whose records have higher numbers than this: the time, in microseconds since
+    /// 1970, or what was given to one before.
+    pub(crate) fn new(last: u64) -> Self {
         let ring = |bytes_max| Ring { records: VecDeque::new(), bytes: 0, bytes_max };
         Self {
             told: ring(TOLD_BYTES_MAX),
             quiet: ring(QUIET_BYTES_MAX),
-            last: now_us,
-            complete_from: now_us.saturating_add(1),
+            last,
+            complete_from: last.saturating_add(1),
         }
+    }
+
+    /// Those that printed something or failed, or the others.
+    fn ring(&self, is_told: bool) -> &Ring {
+        if is_told { &self.told } else { &self.quiet }
     }
 
     /// Keeps a record, and returns it if it is to be written down.
     pub(crate) fn add(&mut self, mut record: Record, now_us: u64) -> Option<Arc<Record>> {
         self.last = now_us.max(self.last.saturating_add(1));
         record.sequence = self.last;
-        record.log.shorten(LOG_MAX);
         let (is_told, record) = (record.is_told(), Arc::new(record));
         if !is_told {
             self.quiet.add(record);
@@ -184,32 +205,48 @@ impl Journal {
         }
         Some(record)
     }
+}
 
-    /// The records that are wanted, the oldest first, and, if older ones may be wanted as well, the
-    /// number below which those have to be looked for elsewhere.
-    pub(crate) fn find(&self, wanted: &Wanted) -> (Vec<Arc<Record>>, Option<u64>) {
-        let found = |ring: &Ring| -> Vec<Arc<Record>> {
-            let newest_first = ring.records.iter().rev();
-            let new = newest_first.take_while(|record| record.sequence > wanted.after);
-            new.filter(|record| wanted.fits(record)).take(wanted.limit).cloned().collect()
-        };
-        let (mut found, quiet) = (found(&self.told), found(&self.quiet));
-        found.extend(quiet);
-        found.sort_unstable_by_key(|record| record.sequence);
-        found.drain(..found.len().saturating_sub(wanted.limit));
-        let is_enough = found.len() >= wanted.limit
-            && found.first().is_none_or(|oldest| oldest.sequence >= self.complete_from);
-        let has_all = is_enough || wanted.after.saturating_add(1) >= self.complete_from;
-        (found, (!has_all).then_some(self.complete_from))
+/// The records that are wanted, the oldest first; the number of the last one of all; and, if older ones may be
+/// wanted as well, the number below which those have to be looked for elsewhere. What is looked through is so
+/// without the lock that every request takes.
+pub(crate) fn find(journal: &Mutex<Journal>, wanted: &Wanted) -> (Vec<Arc<Record>>, u64, Option<u64>) {
+    let locked = || journal.lock().unwrap_or_else(PoisonError::into_inner);
+    let last = locked().last;
+    let mut found = Vec::new();
+    for is_told in [true, false] {
+        let (mut of_ring, mut below) = (Vec::new(), u64::MAX);
+        while of_ring.len() < wanted.limit {
+            let some = locked().ring(is_told).newest(below, LOOKED_AT);
+            let Some(oldest) = some.last() else { break };
+            below = oldest.sequence;
+            let new = some.iter().take_while(|record| record.sequence > wanted.after);
+            of_ring
+                .extend(new.filter(|record| wanted.fits(record)).take(wanted.limit - of_ring.len()).cloned());
+            if below <= wanted.after {
+                break;
+            }
+        }
+        found.append(&mut of_ring);
     }
-
-    /// The number of the last record; before the first one, when the node was started.
-    pub(crate) fn last(&self) -> u64 {
-        self.last
-    }
+    // What came meanwhile is for the next reader.
+    found.retain(|record| record.sequence <= last);
+    found.sort_unstable_by_key(|record| record.sequence);
+    found.drain(..found.len().saturating_sub(wanted.limit));
+    let complete_from = locked().complete_from;
+    let is_enough =
+        found.len() >= wanted.limit && found.first().is_none_or(|oldest| oldest.sequence >= complete_from);
+    let has_all = is_enough || wanted.after.saturating_add(1) >= complete_from;
+    (found, last, (!has_all).then_some(complete_from))
 }
 
 impl Ring {
+    /// So many of the newest ones that are below a number, the newest first.
+    fn newest(&self, below: u64, count: usize) -> Vec<Arc<Record>> {
+        let end = self.records.partition_point(|record| record.sequence < below);
+        self.records.range(..end).rev().take(count).cloned().collect()
+    }
+
     /// Keeps it, and returns the last one that had to go for it.
     fn add(&mut self, record: Arc<Record>) -> Option<Arc<Record>> {
         self.bytes += record.bytes();

@@ -74,7 +74,7 @@ pub use journal::ArchiveOptions;
 pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};
 pub use nested::{NestedCall, NestedCalls, NestedEnd, NestedRequest, is_order};
 pub use options::Options;
-pub use printed::{Piece, Printed, Printing};
+pub use printed::{Piece, Printed, Printing, SoFar};
 pub use router::{Gateway, router};
 pub use tenants::Quota;
 pub use traces::{Collector, TraceOptions};

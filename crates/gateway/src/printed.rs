@@ -19,12 +19,19 @@ pub struct Printed {
 /// A call that runs and has printed something.
 #[derive(Debug, Clone)]
 pub struct Printing {
-    /// What it was told of its request.
-    pub head: Vec<u8>,
     /// When its instance came to it.
     pub since: Instant,
     /// What it printed so far.
     pub printed: Printed,
+}
+
+/// How much a call that runs has printed so far.
+#[derive(Debug, Clone, Copy)]
+pub struct SoFar {
+    /// Lines that have an end.
+    pub lines: usize,
+    /// Bytes of all.
+    pub bytes: usize,
 }
 
 /// A part of what was printed.
@@ -52,6 +59,8 @@ pub(crate) struct Log {
     pub(crate) text: String,
     /// In the order of their places.
     marks: Vec<Mark>,
+    /// Lines that had their ends before this begins, and are in it no more.
+    lines_left_out: usize,
 }
 
 /// From this byte of the text on it is of this stream, and came then.
@@ -114,7 +123,7 @@ impl Log {
                     marks.push(mark);
                     place += piece.len;
                 }
-                Self { text, marks }
+                Self { text, marks, lines_left_out: 0 }
             }
             Err(error) => {
                 let mut text = String::new();
@@ -126,7 +135,7 @@ impl Log {
                     rest = after;
                 }
                 text.push_str(&String::from_utf8_lossy(rest));
-                Self { text, marks }
+                Self { text, marks, lines_left_out: 0 }
             }
         }
     }
@@ -139,7 +148,13 @@ impl Log {
             return;
         }
         let start = self.text.ceil_char_boundary(self.text.len() - most);
-        self.text.replace_range(..start, LEFT_OUT);
+        self.lines_left_out += self.text[..start].matches('\n').count();
+        // Of a long one the memory is more than the text.
+        let rest = &self.text[start..];
+        let mut kept = String::with_capacity(LEFT_OUT.len() + rest.len());
+        kept.push_str(LEFT_OUT);
+        kept.push_str(rest);
+        self.text = kept;
         let gone = self.marks.partition_point(|mark| mark.place <= start).saturating_sub(1);
         self.marks.drain(..gone);
         for mark in &mut self.marks {
@@ -150,7 +165,12 @@ impl Log {
 
     /// What it takes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.text.len() + self.marks.len() * size_of::<Mark>()
+        self.text.capacity() + self.marks.capacity() * size_of::<Mark>()
+    }
+
+    /// Lines that are in it no more.
+    pub(crate) fn lines_left_out(&self) -> usize {
+        self.lines_left_out
     }
 
     pub(crate) fn marks(&self) -> &[Mark] {
@@ -262,6 +282,11 @@ mod tests {
         assert_eq!(log, whole);
         log.shorten(8);
         assert_eq!(told(&log.lines()), [(1000, "err", "…é"), (0, "out", "end")]);
+        assert_eq!(
+            (log.lines_left_out(), whole.lines().len()),
+            (1, 3),
+            "lines have the numbers that they had"
+        );
         log.shorten(4);
         assert_eq!(told(&log.lines()), [(0, "out", "…end")]);
         assert_eq!(log.marks().len(), 1);
@@ -286,8 +311,12 @@ mod tests {
             let of = |log: &Log| log.lines().iter().map(|line| line.text.len()).sum::<usize>();
             let ends = |log: &Log| log.text.matches('\n').count();
             prop_assert_eq!(of(&log) + ends(&log), log.text.len(), "nothing is lost");
+            let all = log.lines().len();
             log.shorten(most);
             prop_assert_eq!(of(&log) + ends(&log), log.text.len());
+            // Those that are whole have the numbers from behind that they had before.
+            let ended = log.whole_lines().len();
+            prop_assert!(log.lines_left_out() + ended <= all && log.lines_left_out() + log.lines().len() + 1 >= all);
             prop_assert!(log.text.len() <= most + "…".len());
         }
 

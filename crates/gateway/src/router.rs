@@ -256,7 +256,10 @@ impl Gateway {
             backend,
             metrics: Arc::new(metrics),
             openapi: openapi::document(&options.version),
-            journal: Mutex::new(Journal::new(micros_now())),
+            // The clock may have been ahead.
+            journal: Mutex::new(Journal::new(
+                archive.as_ref().map_or(0, |archive| archive.highest()).max(micros_now()),
+            )),
             archive,
             started: Instant::now(),
             url: OnceLock::new(),

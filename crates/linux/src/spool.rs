@@ -9,11 +9,8 @@ use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 
-/// Bytes that fit, where the kernel gives a pipe so much.
-const ROOM: usize = 1 << 20;
-/// Bytes that are taken at once, however much goes on coming.
-const TAKEN_MAX: u64 = 2 << 20;
-const PIECE: usize = 64 << 10;
+/// Bytes that fit, where the kernel gives a pipe so much: to a user who is not root not without end.
+const ROOM: usize = 256 << 10;
 /// Who may open it by its name in `/proc`: anybody, to write. It is the creator's otherwise, and
 /// `/dev/stderr` nobody else's.
 const WRITE_ONLY: u32 = 0o222;
@@ -47,30 +44,31 @@ impl Spool {
         Ok((Self(reader), file.into()))
     }
 
-    /// What was written since the last time, `most` bytes of it. What is left out is gone.
+    /// What was written since the last time, `most` bytes of it. What is left out is gone. No more is taken than was
+    /// there when it was begun.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn take(&mut self, most: usize) -> io::Result<Spooled> {
-        let mut taken = Spooled::default();
-        let mut piece = [0; PIECE];
-        while (taken.bytes.len() as u64).saturating_add(taken.left_out) < TAKEN_MAX {
-            match self.0.read(&mut piece) {
+        // Mostly there is nothing, and that is all that it takes to know.
+        let there = rustix::io::ioctl_fionread(&self.0)?;
+        let there = usize::try_from(there).unwrap_or(usize::MAX);
+        if there == 0 {
+            return Ok(Spooled::default());
+        }
+        let mut bytes = vec![0; there];
+        let mut filled = 0;
+        while filled < there {
+            match self.0.read(&mut bytes[filled..]) {
                 Ok(0) => break,
-                Ok(len) => {
-                    let kept = len.min(most.saturating_sub(taken.bytes.len()));
-                    taken.bytes.extend_from_slice(&piece[..kept]);
-                    taken.left_out += (len - kept) as u64;
-                    if len < PIECE {
-                        break;
-                    }
-                }
+                Ok(len) => filled += len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(taken)
+        bytes.truncate(filled.min(most));
+        Ok(Spooled { left_out: (filled - bytes.len()) as u64, bytes })
     }
 }
 
@@ -114,7 +112,7 @@ mod tests {
         let (mut bytes, mut left_out) = (0, 0);
         while bytes + left_out < whole as u64 {
             let taken = spool.take(1000).unwrap();
-            assert!(taken.bytes.len() <= 1000 && taken.left_out <= TAKEN_MAX);
+            assert!(taken.bytes.len() <= 1000 && taken.left_out <= ROOM as u64);
             bytes += taken.bytes.len() as u64;
             left_out += taken.left_out;
         }

@@ -174,6 +174,23 @@ impl Serving {
         others.chain(changed.iter().copied())
     }
 
+    /// Makes the table of routes. Those in each other's way were refused when
+    /// they came; should there be any, none but the gateway's own is served.
+    fn route_again(&mut self) {
+        match self.table(&[]) {
+            Ok(routes) => self.routes = routes,
+            Err(Conflict { why, .. }) => {
+                tracing::error!(why, "no route is served; deploy one of the two again")
+            }
+        }
+        match self.hosts(&[]) {
+            Ok(hosts) => self.hosts = hosts,
+            Err(Conflict { why, .. }) => {
+                tracing::error!(why, "hosts stay as they were; deploy one of the two again");
+            }
+        }
+    }
+
     /// Whose each host name is, with some functions as they are going to be.
     ///
     /// # Errors
@@ -267,22 +284,9 @@ impl Deployments {
         })
     }
 
-    /// Makes the table of routes. Those in each other's way were refused when
-    /// they came; should there be any, none but the gateway's own is served.
+    /// Makes the table of routes of what serves.
     fn route_again(&self) {
-        let mut serving = self.serving.write();
-        match serving.table(&[]) {
-            Ok(routes) => serving.routes = routes,
-            Err(Conflict { why, .. }) => {
-                tracing::error!(why, "no route is served; deploy one of the two again")
-            }
-        }
-        match serving.hosts(&[]) {
-            Ok(hosts) => serving.hosts = hosts,
-            Err(Conflict { why, .. }) => {
-                tracing::error!(why, "hosts stay as they were; deploy one of the two again")
-            }
-        }
+        self.serving.write().route_again();
     }
 
     /// Tells which procedures are expected to run, and which no more; of one
@@ -519,8 +523,8 @@ impl Functions for Deployments {
         Some(self.processes.follow(application, followers))
     }
 
-    fn printing(&self) -> Vec<gateway::Printing> {
-        self.processes.printing()
+    fn printing(&self, is_wanted: &mut dyn FnMut(&[u8], gateway::SoFar) -> bool) -> Vec<gateway::Printing> {
+        self.processes.printing(is_wanted)
     }
 
     fn take_report(&self, application: Handle) -> Option<CallReport> {

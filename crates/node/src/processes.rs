@@ -375,9 +375,13 @@ impl Processes {
         self.reports.lock().take(application)
     }
 
-    /// What calls that run have printed so far.
-    pub(crate) fn printing(&self) -> Vec<gateway::Printing> {
-        self.runtimes.printing().into_iter().map(reports::printing).collect()
+    /// What calls that run have printed so far, if it is wanted.
+    pub(crate) fn printing(
+        &self,
+        is_wanted: &mut dyn FnMut(&[u8], gateway::SoFar) -> bool,
+    ) -> Vec<gateway::Printing> {
+        let mut asked = |head: &[u8], printed: &sandbox::Printed| is_wanted(head, reports::so_far(printed));
+        self.runtimes.printing(&mut asked).into_iter().map(reports::printing).collect()
     }
 
     /// Takes an application over, if its procedure names a runtime; its job is

@@ -12,8 +12,6 @@ const PIECES_MAX: usize = 1 << 14;
 /// A call that runs and has printed something.
 #[derive(Debug, Clone)]
 pub struct Printing {
-    /// What it was told of its request.
-    pub head: Vec<u8>,
     /// When its instance came to it.
     pub since: Instant,
     /// What it printed so far.
@@ -99,6 +97,11 @@ impl Printed {
     /// The same, and what it consists of: the lengths of the pieces are together its own.
     pub fn into_parts(self) -> (Vec<u8>, Vec<Piece>) {
         self.0.map_or_else(Default::default, |parts| (parts.bytes, parts.pieces))
+    }
+
+    /// Lines that have an end.
+    pub fn lines(&self) -> usize {
+        self.bytes().iter().filter(|byte| **byte == b'\n').count()
     }
 
     /// How many bytes it is.

@@ -299,9 +299,10 @@ pub trait Sandbox: Send + Sync {
         0
     }
 
-    /// What calls that run have printed so far, of those who they are is known of. Nothing of it is
-    /// kept ready: whoever asks pays for it.
-    fn printing(&self) -> Vec<Printing> {
+    /// What calls that run have printed so far: of those of which it `is_wanted`, which is asked with what the
+    /// call was told of its request. Nothing of it is kept ready: whoever asks pays for it.
+    fn printing(&self, is_wanted: &mut dyn FnMut(&[u8], &Printed) -> bool) -> Vec<Printing> {
+        _ = is_wanted;
         Vec::new()
     }
 

@@ -50,6 +50,11 @@ impl Reading {
         self.bytes.extend_from_slice(piece);
     }
 
+    /// Whether more has come than a head.
+    pub(super) fn is_long(&self) -> bool {
+        self.bytes.len() > HEAD_MAX
+    }
+
     /// Whether the client waits to be told to go on; it is told once.
     pub(super) fn waits_to_go_on(&mut self) -> bool {
         self.begun.as_mut().is_some_and(|begun| std::mem::take(&mut begun.waits))

@@ -40,6 +40,17 @@ while True:
         kind = {"Content-Type": "application/vnd.awslambda.http-integration-response",
                 "Lambda-Runtime-Function-Response-Mode": "streaming", "Transfer-Encoding": "chunked"}
         told = ask("POST", f"invocation/{name}/response", iter(pieces), kind)
+    elif what == "long":
+        # Over twice of what a result may be.
+        try:
+            told = ask("POST", f"invocation/{name}/response", b"x" * event["bytes"])
+            assert told[0] == 413, told
+        except OSError:
+            pass
+        api.close()
+        told = 202,
+    elif what == "forget":
+        told = 202,
     elif what == "broken":
         api.putrequest("POST", PATH + f"invocation/{name}/response")
         api.putheader("Transfer-Encoding", "chunked")
@@ -148,6 +159,22 @@ fn a_response_that_is_too_long_fails_alone() {
     assert_eq!(node.hear(), Heard::Loaded);
     let heard = node.call(&head("r-1"), b"{\"what\": \"stream\", \"bytes\": 1500}");
     assert!(matches!(&heard, Heard::BadResult(why) if why.contains("more than 1000 bytes")), "{heard:?}");
+    assert_eq!(value(node.call(&head("r-2"), b"{}"))["served"], 2);
+    for bytes in [2001, 5_000_000] {
+        let heard = node.call(&head("r-3"), format!("{{\"what\": \"long\", \"bytes\": {bytes}}}").as_bytes());
+        assert!(matches!(&heard, Heard::BadResult(why) if why.contains("longer than a result")), "{heard:?}");
+    }
+    assert_eq!(value(node.call(&head("r-4"), b"{}"))["served"], 5, "the same process goes on");
+}
+
+#[test]
+fn a_program_that_forgets_an_event_fails_it_and_no_other() {
+    let mut node = Node::with(RUNTIME, Mode::Lambda, 1 << 20);
+    assert_eq!(node.hear(), Heard::Loaded);
+    let Heard::Raised(why) = node.call(&head("r-1"), b"{\"what\": \"forget\"}") else {
+        panic!("it says nothing")
+    };
+    assert!(why.contains("had said nothing of this one"), "{why}");
     assert_eq!(value(node.call(&head("r-2"), b"{}"))["served"], 2);
 }
 

@@ -48,7 +48,7 @@ async fn describe_request(id: &str, node: &mut Node, output: &Output) -> anyhow:
     let records = node.calls(Some(id), request::RECORDS_MAX).await?;
     if records.is_empty() {
         let stop = Stop::new(Code::NotFound, format!("no request {id:?} is remembered"));
-        let why = "a node remembers the last 10,000 since it was started; `sinew logs` lists them";
+        let why = "a node keeps those that printed something or failed, and the last 10,000 others since it was started; `sinew logs` lists them";
         return Err(stop.suggest(why).into());
     }
     if output.is_json() {

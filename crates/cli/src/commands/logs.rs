@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::exit::{Code, Stop};
 use crate::function_api::LogsWanted;
 use crate::node_api::Node;
 use crate::output::Output;
@@ -16,6 +17,8 @@ pub(super) use shown::{Entry, Shown};
 
 /// How often a follower asks for more.
 const POLL: Duration = Duration::from_millis(200);
+/// And of a node that does not answer.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Records that are told unless it is said how many, and of a stretch of time.
 const LINES_DEFAULT: usize = 20;
 const LINES_MAX: u64 = 1000;
@@ -56,10 +59,6 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
     let name = arguments.name.as_deref();
-    if let Some(name) = name {
-        // A name that is none is an error, and not silence. A workflow's functions have no deployment.
-        node.function(name.split('.').next().unwrap_or(name)).await?;
-    }
     let limit = match (arguments.lines, arguments.since) {
         (Some(lines), _) => usize::try_from(lines).unwrap_or(LINES_DEFAULT),
         (None, Some(_)) => LINES_MAX as usize,
@@ -74,33 +73,60 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         limit,
         ..LogsWanted::default()
     };
-    // What runs has not failed, and may print yet what is looked for.
-    let with_running = arguments.follow && !arguments.failed && arguments.grep.is_none();
-    let mut shown = Shown::new(with_running);
+    // What runs has not failed, and may print yet what is looked for. Programs read records.
+    let is_for_reading = arguments.follow || !output.is_json();
+    let mut shown = Shown::new(is_for_reading && !arguments.failed && arguments.grep.is_none());
     let entries = shown.first(node, &wanted).await?;
+    if let Some(name) = name.filter(|_| entries.is_empty()) {
+        // A name that is none is an error, and not silence; of a function that was removed there may be something. A
+        // workflow's functions have no deployment.
+        node.function(name.split('.').next().unwrap_or(name)).await?;
+    }
     let told = entries.len();
     show(&entries, arguments, output)?;
     if !arguments.follow {
-        note(told, limit, arguments, output);
+        note(told, limit, &shown, arguments, output);
         return Ok(());
     }
+    let mut is_lost = false;
     loop {
-        tokio::time::sleep(POLL).await;
-        let entries = shown.more(node, &wanted).await?;
+        tokio::time::sleep(if is_lost { PAUSE } else { POLL }).await;
+        let entries = match shown.more(node, &wanted).await {
+            Ok(entries) => entries,
+            // It is started again, maybe: then this goes on where it was.
+            Err(error) if is_away(&error) => {
+                if !std::mem::replace(&mut is_lost, true) {
+                    output.say("the node does not answer; this goes on when it does");
+                }
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        if std::mem::take(&mut is_lost) {
+            output.say("the node answers again");
+        }
         show(&entries, arguments, output)?;
+        if shown.is_cut() {
+            output.say("more was printed than is shown here: say less, as by a function's name");
+        }
     }
 }
 
+/// Whether there is nobody to ask, for now.
+fn is_away(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Stop>().is_some_and(|stop| stop.code == Code::NotRunning)
+}
+
 /// What people may wonder about.
-fn note(told: usize, limit: usize, arguments: &Arguments, output: &Output) {
+fn note(told: usize, limit: usize, shown: &Shown, arguments: &Arguments, output: &Output) {
     if told == 0 && output.is_watched() {
         output.say(
             "no requests are remembered; a node keeps those that printed something or failed, \
              and the last 10,000 others since it was started",
         );
-    } else if told == limit && arguments.since.is_some() && arguments.lines.is_none() {
+    } else if shown.is_cut() || (told == limit && arguments.since.is_some() && arguments.lines.is_none()) {
         output.say(&format!(
-            "these are the newest {limit}; for others, have --since, --failed or --grep say less"
+            "these are the newest {told}; for others, have --since, --failed or --grep say less"
         ));
     }
 }
@@ -140,7 +166,13 @@ pub(super) fn told(entry: &Entry, with_times: bool) -> String {
         Entry::Ended { record, known_lines } => {
             let failure = record["failure"].as_str().unwrap_or("").lines();
             let failure = failure.map(|line| format!("    {}", plain(line)));
-            let lines = below(record, *known_lines, with_times).into_iter().chain(failure);
+            // Of much only the end is kept, and lines have the numbers that they had.
+            let left_out =
+                record["lines_left_out"].as_u64().and_then(|lines| usize::try_from(lines).ok()).unwrap_or(0);
+            let cut = left_out.checked_sub(*known_lines).filter(|cut| *cut > 0);
+            let cut = cut.map(|cut| format!("    [{cut} lines before these were not kept]"));
+            let lines = below(record, known_lines.saturating_sub(left_out), with_times);
+            let lines = cut.into_iter().chain(lines).chain(failure);
             std::iter::once(of(record)).chain(lines).collect::<Vec<_>>().join("\n")
         }
     }
@@ -183,10 +215,30 @@ pub(super) fn plain(line: &str) -> String {
     line.chars().map(|each| if each.is_control() && each != '\t' { '\u{fffd}' } else { each }).collect()
 }
 
-/// The time of day, in UTC, of microseconds since 1970.
+/// The time of day, in UTC, of microseconds since 1970; with the date if it is not today's.
 fn clock(us: u64) -> String {
+    const DAY_US: u64 = 86_400_000_000;
     let (seconds, millis) = (us / 1_000_000 % 86_400, us / 1000 % 1000);
-    format!("{:02}:{:02}:{:02}.{millis:03}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
+    let time = format!("{:02}:{:02}:{:02}.{millis:03}Z", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if us / DAY_US == since_ms(Duration::ZERO) / (DAY_US / 1000) {
+        return time;
+    }
+    let (year, month, day) = date(us / DAY_US);
+    format!("{year}-{month:02}-{day:02} {time}")
+}
+
+/// Year, month and day of a number of days since 1970: a year begins in March here, so that its last day is the one
+/// that may not be there.
+fn date(days: u64) -> (u64, u64, u64) {
+    const DAYS_OF_400_YEARS: u64 = 146_097;
+    let since_march_of_0 = days + 719_468;
+    let (era, day) = (since_march_of_0 / DAYS_OF_400_YEARS, since_march_of_0 % DAYS_OF_400_YEARS);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year + next, month, day)
 }
 
 #[cfg(test)]
@@ -211,12 +263,16 @@ mod tests {
         });
         let entry = Entry::Ended { record, known_lines: 0 };
         let whole = told(&entry, false);
-        assert_eq!(lines(&whole)[0], "15:00:00.123Z  hello@7  500  warm  12.3 ms, cpu 9.9 ms  r1");
+        assert_eq!(lines(&whole)[0], "2025-11-21 15:00:00.123Z  hello@7  500  warm  12.3 ms, cpu 9.9 ms  r1");
         assert_eq!(lines(&whole)[1..], ["    one", "    two \u{fffd}[2J", "    ValueError: no"]);
         let timed = told(&entry, true);
         assert_eq!(
             lines(&timed)[1..],
-            ["    15:00:00.121Z | one", "    15:00:00.122Z ! two \u{fffd}[2J", "    ValueError: no"]
+            [
+                "    2025-11-21 15:00:00.121Z | one",
+                "    2025-11-21 15:00:00.122Z ! two \u{fffd}[2J",
+                "    ValueError: no"
+            ]
         );
         let Entry::Ended { record, .. } = entry else { return };
         let rest = told(&Entry::Ended { record, known_lines: 1 }, false);
@@ -228,13 +284,47 @@ mod tests {
     }
 
     #[test]
+    fn days_are_those_of_the_calendar() {
+        for (days, told) in [
+            (0, (1970, 1, 1)),
+            (58, (1970, 2, 28)),
+            (59, (1970, 3, 1)),
+            (364, (1970, 12, 31)),
+            (11_016, (2000, 2, 29)),
+            (11_017, (2000, 3, 1)),
+            (20_787, (2026, 11, 30)),
+            (47_540, (2100, 2, 28)),
+            (47_541, (2100, 3, 1)),
+        ] {
+            assert_eq!(date(days), told);
+        }
+        let now = since_ms(Duration::ZERO) * 1000;
+        assert_eq!(clock(now).len(), "15:00:00.123Z".len(), "of today the time is enough");
+    }
+
+    #[test]
+    fn of_what_was_too_much_the_rest_is_shown_behind_what_was_seen() {
+        let lines: Vec<Value> =
+            (4..7).map(|at| json!({"time_us": US, "stream": "out", "text": at.to_string()})).collect();
+        let told = |known_lines| {
+            let record = json!({"time_ms": US / 1000, "lines": lines.clone(), "lines_left_out": 4});
+            let told = told(&Entry::Ended { record, known_lines }, false);
+            told.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(told(0), ["    [4 lines before these were not kept]", "    4", "    5", "    6"]);
+        assert_eq!(told(3), ["    [1 lines before these were not kept]", "    4", "    5", "    6"]);
+        assert_eq!(told(5), ["    5", "    6"]);
+        assert_eq!(told(7), [""; 0]);
+    }
+
+    #[test]
     fn what_runs_is_told_below_one_line_for_as_long_as_nothing_else_comes() {
         let running = json!({
             "request_id": "r1", "function": "hello", "version": 7,
             "lines": [{"time_us": US, "stream": "out", "text": "one"}],
         });
         let first = Entry::Running { running: running.clone(), is_continued: false };
-        assert_eq!(told(&first, false), "15:00:00.123Z  hello@7  runs  r1\n    one");
+        assert_eq!(told(&first, false), "2025-11-21 15:00:00.123Z  hello@7  runs  r1\n    one");
         let next = Entry::Running { running, is_continued: true };
         assert_eq!(told(&next, false), "    one");
     }

@@ -296,7 +296,8 @@ pub(super) fn keep(shared: &Shared, served: &Served, place: &Place, record: Reco
     if let (Some(tracer), Some(context)) = (&shared.tracer, place.context) {
         tracer.ended(context, place.source, &record);
     }
-    let told = shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record, micros_now());
+    let (record, now_us) = (record.fit_to_keep(), micros_now());
+    let told = shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record, now_us);
     if let (Some(archive), Some(record)) = (&shared.archive, told) {
         archive.keep(record);
     }
@@ -333,7 +334,8 @@ fn tell(record: &Record) {
 
 /// What was printed, with the time of day.
 pub(super) fn log_of(printed: Printed) -> Log {
-    Log::of(printed, (Instant::now(), micros_now()))
+    // Most print nothing, and need no clock for it.
+    if printed.bytes.is_empty() { Log::default() } else { Log::of(printed, (Instant::now(), micros_now())) }
 }
 
 /// What a request took, as browsers read it: in milliseconds.

@@ -174,7 +174,7 @@ impl Span {
     }
 
     /// The span of a number.
-    pub(super) fn from_bits(bits: u64) -> Self {
+    pub(crate) fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 }

@@ -12,24 +12,28 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::backwards::Backwards;
-use super::{Record, Wanted, has_failed, is_of};
+use super::{Record, Wanted, has_failed, is_none, is_of};
 use crate::printed::Mark;
 
-/// Records that wait to be written.
+/// Records that wait to be written, and bytes of them.
 const WAITING_MAX: usize = 4096;
+const WAITING_BYTES_MAX: usize = 32 << 20;
+/// Bytes of them that are written at once.
+const BATCH_BYTES: usize = 4 << 20;
 /// How long records are gathered once one was written.
 const GATHERED: Duration = Duration::from_millis(50);
-/// A segment's longest, and the part of the limit that it is at most.
+/// A segment's longest, and the part of the limit that it is at most. The last line of one is whole.
 const SEGMENT_MAX: u64 = 4 << 20;
-const SEGMENTS_MIN: u64 = 32;
+const SEGMENTS_MIN: u64 = 256;
 /// The longest line of a segment; what is longer is in none.
 const LINE_MAX: usize = 4 << 20;
 const SUFFIX: &str = ".jsonl";
@@ -47,6 +51,9 @@ pub struct ArchiveOptions {
 pub(crate) struct Archive {
     directory: PathBuf,
     writer: SyncSender<Work>,
+    waiting_bytes: Arc<AtomicUsize>,
+    /// Held by the one who searches: each search may read all that there is.
+    searching: Mutex<()>,
 }
 
 enum Work {
@@ -63,47 +70,80 @@ impl Archive {
     pub(crate) fn begin(options: ArchiveOptions, currency: String) -> io::Result<Self> {
         let directory = options.directory.clone();
         let (writer, work) = sync_channel(WAITING_MAX);
-        let thread = std::thread::Builder::new().name("sinew-journal".to_owned());
-        thread.spawn(move || write_all(&work, Writer::new(options, currency)))?;
-        Ok(Self { directory, writer })
+        let waiting_bytes = Arc::<AtomicUsize>::default();
+        let (waiting, thread) = (Arc::clone(&waiting_bytes), std::thread::Builder::new());
+        let thread = thread.name("sinew-journal".to_owned());
+        thread.spawn(move || write_all(&work, &waiting, Writer::new(options, currency)))?;
+        Ok(Self { directory, writer, waiting_bytes, searching: Mutex::default() })
     }
 
     /// Has a record written; does not wait. Where more come than can be written, some are not.
     pub(crate) fn keep(&self, record: Arc<Record>) {
-        match self.writer.try_send(Work::Write(record)) {
-            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
-            Err(TrySendError::Full(_)) => {
-                tracing::debug!("a request is not written down: too many are at once");
-            }
+        let bytes = record.bytes();
+        let is_full = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed) > WAITING_BYTES_MAX;
+        if is_full || self.writer.try_send(Work::Write(record)).is_err() {
+            self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            tracing::debug!("a request is not written down: too many are at once");
         }
     }
 
     /// Waits until all that was kept before is written, for a while at most.
     pub(crate) fn settle(&self, most: Duration) {
-        let (done, settled) = sync_channel(0);
-        if self.writer.send(Work::Settle(done)).is_ok() {
-            // It is dropped, and nothing sent.
-            _ = settled.recv_timeout(most);
+        let (until, (done, settled)) = (Instant::now() + most, sync_channel(0));
+        let mut work = Work::Settle(done);
+        while let Err(TrySendError::Full(again)) = self.writer.try_send(work) {
+            if Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(GATHERED);
+            work = again;
         }
+        // It is dropped, and nothing sent.
+        _ = settled.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
 
-    /// The newest records with a number below `before` that are wanted, the oldest first.
+    /// The newest records with a number below `before` that are wanted, the oldest first. One search at a time.
+    ///
+    /// # Errors
+    /// What the disk says.
     pub(crate) fn find(&self, wanted: &Wanted, before: u64) -> io::Result<Vec<Value>> {
+        let _alone = self.searching.lock().unwrap_or_else(PoisonError::into_inner);
         find(&self.directory, wanted, before)
+    }
+
+    /// The highest number that a record has, also one from a time when the clock was ahead; 0 if there is none.
+    pub(crate) fn highest(&self) -> u64 {
+        let last = |function: &String| {
+            let (_, path) = segments(&self.directory.join(function)).ok()?.pop()?;
+            let mut lines = Backwards::open(path).ok()?;
+            while let Some(line) = lines.next(LINE_MAX).ok()? {
+                if let Some(sequence) = sequence_of(&line) {
+                    return Some(sequence);
+                }
+            }
+            None
+        };
+        functions(&self.directory).unwrap_or_default().iter().filter_map(last).max().unwrap_or(0)
     }
 }
 
-fn write_all(work: &Receiver<Work>, mut writer: Writer) {
+fn write_all(work: &Receiver<Work>, waiting_bytes: &AtomicUsize, mut writer: Writer) {
     let mut has_told = false;
     while let Ok(first) = work.recv() {
-        let (mut records, mut settled) = (Vec::new(), Vec::new());
-        for each in std::iter::once(first).chain(work.try_iter().take(WAITING_MAX)) {
+        let (mut records, mut settled, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let mut next = Some(first);
+        while let Some(each) = next {
             match each {
-                Work::Write(record) => records.push(record),
+                Work::Write(record) => {
+                    bytes += record.bytes();
+                    records.push(record);
+                }
                 Work::Settle(done) => settled.push(done),
             }
+            next = if bytes < BATCH_BYTES { work.try_recv().ok() } else { None };
         }
         let written = writer.write(&records);
+        waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if let Err(error) = written.as_ref().map_err(|error| error.to_string())
             && !std::mem::replace(&mut has_told, true)
         {
@@ -116,7 +156,9 @@ fn write_all(work: &Receiver<Work>, mut writer: Writer) {
         }
         has_told &= written.is_err();
         drop(settled);
-        std::thread::sleep(GATHERED);
+        if bytes < BATCH_BYTES {
+            std::thread::sleep(GATHERED);
+        }
     }
 }
 
@@ -127,6 +169,8 @@ struct Written<'a> {
     record: &'a Record,
     log: &'a str,
     marks: &'a [Mark],
+    #[serde(skip_serializing_if = "is_none")]
+    lines_left_out: usize,
     #[serde(skip_serializing_if = "str::is_empty")]
     currency: &'a str,
 }
@@ -161,17 +205,16 @@ impl Writer {
 
     /// Writes records, in their order.
     fn write(&mut self, records: &[Arc<Record>]) -> io::Result<()> {
-        let mut by_function: BTreeMap<&str, (u64, Vec<u8>)> = BTreeMap::new();
+        let mut by_function: BTreeMap<&str, Vec<(u64, Vec<u8>)>> = BTreeMap::new();
         for record in records {
             let Some(function) = directory_of(&record.function) else { continue };
-            let (_, lines) = by_function.entry(function).or_insert((record.sequence, Vec::new()));
-            let before = lines.len();
             let (currency, log) = (self.currency.as_str(), record.log.text.as_str());
-            let written = Written { record, log, marks: record.log.marks(), currency };
-            serde_json::to_writer(&mut *lines, &written)?;
-            lines.push(b'\n');
-            if lines.len() - before > LINE_MAX {
-                lines.truncate(before);
+            let (marks, lines_left_out) = (record.log.marks(), record.log.lines_left_out());
+            let written = Written { record, log, marks, lines_left_out, currency };
+            let mut line = serde_json::to_vec(&written)?;
+            line.push(b'\n');
+            if line.len() <= LINE_MAX {
+                by_function.entry(function).or_default().push((record.sequence, line));
             }
         }
         if by_function.is_empty() {
@@ -181,11 +224,21 @@ impl Writer {
             Some(kept) => kept,
             None => found(&self.directory)?,
         };
-        let written = by_function.into_iter().try_for_each(|(function, (first, lines))| {
-            let kept = kept.entry(function.to_owned()).or_default();
-            append(&self.directory.join(function), kept, self.segment_max(), first, &lines)
-        });
-        self.make_room(&mut kept);
+        let mut written = Ok(());
+        for (function, lines) in by_function {
+            let mut rest = lines.as_slice();
+            while !rest.is_empty() {
+                let kept_of_it = kept.entry(function.to_owned()).or_default();
+                let appended =
+                    append(&self.directory.join(function), kept_of_it, self.segment_max(), &mut rest);
+                self.make_room(&mut kept);
+                if let Err(error) = appended {
+                    // What one function cannot be kept of is no reason to lose the others'.
+                    written = Err(error);
+                    break;
+                }
+            }
+        }
         self.kept = Some(kept);
         written
     }
@@ -194,10 +247,11 @@ impl Writer {
         SEGMENT_MAX.min(self.bytes_max / SEGMENTS_MIN)
     }
 
-    /// Removes segments until the rest is within the limit.
+    /// Removes segments until the rest is within the limit: the oldest of the function that has most, and the only one
+    /// of a function only where none has two.
     fn make_room(&self, kept: &mut BTreeMap<String, Kept>) {
         while kept.values().map(|kept| kept.bytes).sum::<u64>() > self.bytes_max {
-            let most = kept.iter_mut().max_by_key(|(_, kept)| kept.bytes);
+            let most = kept.iter_mut().max_by_key(|(_, kept)| (kept.segments.len() > 1, kept.bytes));
             let Some((function, most)) = most else { return };
             let directory = self.directory.join(function);
             let Some(oldest) = most.segments.pop_front() else { return };
@@ -213,10 +267,17 @@ impl Writer {
     }
 }
 
-/// Writes lines, the first of them that of record `first`, behind what there is.
-fn append(directory: &Path, kept: &mut Kept, most: u64, first: u64, lines: &[u8]) -> io::Result<()> {
+/// Writes lines behind what there is, as many as the segment has room for, or the next one; takes them off `lines`.
+fn append(directory: &Path, kept: &mut Kept, most: u64, lines: &mut &[(u64, Vec<u8>)]) -> io::Result<()> {
+    let Some((first, _)) = lines.first() else { return Ok(()) };
     let goes_on = kept.segments.back().filter(|last| last.bytes < most).copied();
-    let segment = goes_on.unwrap_or(Segment { first, bytes: 0 });
+    let segment = goes_on.unwrap_or(Segment { first: *first, bytes: 0 });
+    let (mut count, mut bytes) = (0, segment.bytes);
+    while count < lines.len() && bytes < most {
+        bytes += lines[count].1.len() as u64;
+        count += 1;
+    }
+    let (now, later) = lines.split_at(count.max(1));
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
@@ -224,7 +285,8 @@ fn append(directory: &Path, kept: &mut Kept, most: u64, first: u64, lines: &[u8]
     // What was cut off, when the disk was full, is a line of its own.
     let is_cut = file.seek(SeekFrom::End(-1)).is_ok() && !ends_line(&mut file);
     let written = if is_cut { file.write_all(b"\n") } else { Ok(()) };
-    let written = written.and_then(|()| file.write_all(lines));
+    let all: Vec<u8> = now.iter().flat_map(|(_, line)| line).copied().collect();
+    let written = written.and_then(|()| file.write_all(&all));
     let bytes = file.metadata().map_or(segment.bytes, |known| known.len());
     if goes_on.is_some() {
         kept.segments.pop_back();
@@ -232,6 +294,7 @@ fn append(directory: &Path, kept: &mut Kept, most: u64, first: u64, lines: &[u8]
     }
     kept.segments.push_back(Segment { bytes, ..segment });
     kept.bytes += bytes;
+    *lines = later;
     written
 }
 
@@ -243,7 +306,7 @@ fn ends_line(file: &mut File) -> bool {
 /// What is there from before.
 fn found(directory: &Path) -> io::Result<BTreeMap<String, Kept>> {
     let mut all = BTreeMap::new();
-    for function in names_in(directory)? {
+    for function in functions(directory)? {
         let mut kept = Kept::default();
         for (first, path) in segments(&directory.join(&function))? {
             let bytes = path.metadata().map_or(0, |known| known.len());
@@ -253,6 +316,13 @@ fn found(directory: &Path) -> io::Result<BTreeMap<String, Kept>> {
         all.insert(function, kept);
     }
     Ok(all)
+}
+
+/// Functions of which there is something. What else somebody has put there is nobody's.
+fn functions(directory: &Path) -> io::Result<Vec<String>> {
+    let mut names = names_in(directory)?;
+    names.retain(|name| directory_of(name) == Some(name.as_str()) && directory.join(name).is_dir());
+    Ok(names)
 }
 
 /// What is in a directory; nothing if there is none.
@@ -318,13 +388,14 @@ impl Ord for Cursor {
 fn find(directory: &Path, wanted: &Wanted, before: u64) -> io::Result<Vec<Value>> {
     let mut cursors = BinaryHeap::new();
     let own = wanted.function.as_deref().map(directory_of);
-    for function in names_in(directory)? {
+    let mut after = wanted.after;
+    for function in functions(directory)? {
         if own.is_some_and(|own| own != Some(function.as_str())) {
             continue;
         }
         let mut most = before.saturating_sub(1);
         for (first, path) in segments(&directory.join(function))?.into_iter().rev() {
-            if first <= most && most > wanted.after {
+            if first <= most && most > after {
                 match Backwards::open(path) {
                     Ok(lines) => cursors.push(Cursor { most, next: None, lines }),
                     // There was no room for it any more.
@@ -339,8 +410,14 @@ fn find(directory: &Path, wanted: &Wanted, before: u64) -> io::Result<Vec<Value>
     while let Some(mut cursor) = cursors.pop()
         && found.len() < wanted.limit
     {
-        found.extend(cursor.next.take());
-        if cursor.advance(wanted, before)? {
+        if let Some(record) = cursor.next.take() {
+            if wanted.request_id.is_some() && record["parent"].is_null() {
+                // It is the request itself: nothing of it was kept before it began.
+                after = after.max(record["begun_us"].as_u64().unwrap_or(0).saturating_sub(1));
+            }
+            found.push_back(record);
+        }
+        if cursor.most > after && cursor.advance(wanted, after, before)? {
             cursors.push(cursor);
         }
     }
@@ -350,7 +427,7 @@ fn find(directory: &Path, wanted: &Wanted, before: u64) -> io::Result<Vec<Value>
 
 impl Cursor {
     /// Goes on to the next record that is wanted; whether there is one.
-    fn advance(&mut self, wanted: &Wanted, before: u64) -> io::Result<bool> {
+    fn advance(&mut self, wanted: &Wanted, after: u64, before: u64) -> io::Result<bool> {
         let id = wanted.request_id.as_ref().map(|id| format!("\"request_id\":\"{id}\""));
         loop {
             let line = match self.lines.next(LINE_MAX) {
@@ -360,7 +437,7 @@ impl Cursor {
             let Some(line) = line else { return Ok(false) };
             // What is none was cut off.
             let Some(sequence) = sequence_of(&line) else { continue };
-            if sequence <= wanted.after {
+            if sequence <= after {
                 return Ok(false);
             }
             let Ok(text) = str::from_utf8(&line) else { continue };

@@ -22,6 +22,7 @@ pub(super) fn record(function: &str, log: &str) -> Record {
         log: Log::of(printed, (Instant::now(), 1)),
         ..Record::default()
     }
+    .fit_to_keep()
 }
 
 /// Every record, or so many.
@@ -29,53 +30,55 @@ pub(super) fn all(limit: usize) -> Wanted {
     Wanted { limit, ..Wanted::default() }
 }
 
-fn found(journal: &Journal, wanted: &Wanted) -> Vec<u64> {
-    journal.find(wanted).0.iter().map(|record| record.sequence).collect()
+fn found(journal: &Mutex<Journal>, wanted: &Wanted) -> Vec<u64> {
+    find(journal, wanted).0.iter().map(|record| record.sequence).collect()
 }
 
 #[test]
 fn readers_find_what_they_want_and_go_on() {
-    let mut journal = Journal::new(0);
+    let journal = Mutex::new(Journal::new(0));
     for (at, name) in ["a", "b", "a", "b", "a"].into_iter().enumerate() {
-        journal.add(record(name, if at < 2 { "printed" } else { "" }), 0);
+        journal.lock().unwrap().add(record(name, if at < 2 { "printed" } else { "" }), 0);
     }
     let of = |function: &str| Wanted { function: Some(function.to_owned()), ..all(100) };
     assert_eq!(found(&journal, &all(100)), [1, 2, 3, 4, 5], "whatever kind they are of");
     assert_eq!(found(&journal, &of("a")), [1, 3, 5]);
     assert_eq!(found(&journal, &Wanted { request_id: Some("b-id".to_owned()), after: 2, ..all(100) }), [4]);
     assert_eq!(found(&journal, &all(2)), [4, 5], "the newest");
-    assert_eq!(found(&journal, &Wanted { after: journal.last(), ..all(100) }), [0; 0]);
+    let last = journal.lock().unwrap().last;
+    assert_eq!(found(&journal, &Wanted { after: last, ..all(100) }), [0; 0]);
     assert_eq!(found(&journal, &Wanted { text: Some("print".to_owned()), ..all(100) }), [1, 2]);
-    journal.add(Record { status: 503, ..record("c", "") }, 0);
-    journal.add(Record { failure: Some("no print".to_owned()), ..record("c", "") }, 0);
-    journal.add(Record { status: 404, ..record("c", "") }, 0);
+    journal.lock().unwrap().add(Record { status: 503, ..record("c", "") }, 0);
+    journal.lock().unwrap().add(Record { failure: Some("no print".to_owned()), ..record("c", "") }, 0);
+    journal.lock().unwrap().add(Record { status: 404, ..record("c", "") }, 0);
     assert_eq!(found(&journal, &Wanted { failed: true, ..all(100) }), [6, 7]);
     assert_eq!(found(&journal, &Wanted { text: Some("print".to_owned()), ..of("c") }), [7]);
 }
 
 #[test]
 fn numbers_are_times_and_never_the_same() {
-    let mut journal = Journal::new(1000);
-    let mut number = |now_us| {
-        journal.add(record("a", ""), now_us);
-        journal.last()
+    let journal = Mutex::new(Journal::new(1000));
+    let number = |now_us| {
+        journal.lock().unwrap().add(record("a", ""), now_us);
+        journal.lock().unwrap().last
     };
-    assert_eq!([5000, 5000, 200, 9000].map(&mut number), [5000, 5001, 5002, 9000], "the clock may go back");
+    assert_eq!([5000, 5000, 200, 9000].map(number), [5000, 5001, 5002, 9000], "the clock may go back");
 }
 
 #[test]
 fn the_oldest_go_by_number_and_by_bytes_and_none_by_those_of_the_other_kind() {
-    let mut journal = Journal::new(0);
-    journal.add(Record { status: 500, ..record("rare", "") }, 0);
+    let journal = Mutex::new(Journal::new(0));
+    journal.lock().unwrap().add(Record { status: 500, ..record("rare", "") }, 0);
     for _ in 0..RECORDS_MAX + 5 {
-        journal.add(record("a", ""), 0);
+        journal.lock().unwrap().add(record("a", ""), 0);
     }
-    assert_eq!(journal.quiet.records.len(), RECORDS_MAX);
+    assert_eq!(journal.lock().unwrap().quiet.records.len(), RECORDS_MAX);
     assert_eq!(found(&journal, &Wanted { failed: true, ..all(1) }), [1]);
     let long = "x".repeat(2 * LOG_MAX);
     for _ in 0..200 {
-        journal.add(record("b", &long), 0);
+        journal.lock().unwrap().add(record("b", &long), 0);
     }
+    let journal = journal.lock().unwrap();
     let told = &journal.told;
     assert!(told.bytes <= TOLD_BYTES_MAX && told.records.len() > TOLD_BYTES_MAX / LOG_MAX / 2);
     for ring in [told, &journal.quiet] {
@@ -86,18 +89,18 @@ fn the_oldest_go_by_number_and_by_bytes_and_none_by_those_of_the_other_kind() {
 
 #[test]
 fn who_wants_more_than_is_here_is_told_below_which_number_to_look() {
-    let mut journal = Journal::new(100);
-    let more = |journal: &Journal, wanted: &Wanted| journal.find(wanted).1;
+    let journal = Mutex::new(Journal::new(100));
+    let more = |journal: &Mutex<Journal>, wanted: &Wanted| find(journal, wanted).2;
     assert_eq!(more(&journal, &all(1)), Some(101), "from before it was started");
     assert_eq!(more(&journal, &Wanted { after: 100, ..all(1) }), None, "all since then is here");
-    journal.add(record("a", "told"), 500);
+    journal.lock().unwrap().add(record("a", "told"), 500);
     assert_eq!(more(&journal, &all(1)), None, "that is as many as are wanted");
     assert_eq!(more(&journal, &all(2)), Some(101));
     let long = "x".repeat(LOG_MAX);
     for at in 0..200 {
-        journal.add(record("b", &long), 1000 + at);
+        journal.lock().unwrap().add(record("b", &long), 1000 + at);
     }
-    let oldest = journal.told.records.front().unwrap().sequence;
+    let oldest = journal.lock().unwrap().told.records.front().unwrap().sequence;
     assert_eq!(more(&journal, &all(1000)), Some(oldest), "what had to go");
     assert_eq!(more(&journal, &all(10)), None);
     assert_eq!(more(&journal, &Wanted { after: oldest - 1, ..all(1000) }), None);

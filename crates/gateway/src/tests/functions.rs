@@ -16,8 +16,8 @@ pub(super) struct FakeFunctions {
     served: Mutex<BTreeMap<String, Vec<Arc<Served>>>>,
     pub(super) routes: Mutex<Vec<(String, Routed)>>,
     pub(super) log: Mutex<Vec<u8>>,
-    /// What calls that run have printed.
-    pub(super) printing: Mutex<Vec<Printing>>,
+    /// What calls that run were told, and what they have printed.
+    pub(super) printing: Mutex<Vec<(String, Printing)>>,
     pub(super) secrets: Mutex<BTreeMap<String, String>>,
     /// Whether all places of all functions are taken.
     /// Where bodies go that come later.
@@ -197,8 +197,14 @@ impl Functions for FakeFunctions {
         Some(Box::new(FakeEnd(self.intake.clone())))
     }
 
-    fn printing(&self) -> Vec<Printing> {
-        self.printing.lock().unwrap().clone()
+    fn printing(&self, is_wanted: &mut dyn FnMut(&[u8], SoFar) -> bool) -> Vec<Printing> {
+        let printing = self.printing.lock().unwrap();
+        let so_far = |printed: &Printed| {
+            let lines = printed.bytes.iter().filter(|byte| **byte == b'\n').count();
+            SoFar { lines, bytes: printed.bytes.len() }
+        };
+        let wanted = printing.iter().filter(|(head, one)| is_wanted(head.as_bytes(), so_far(&one.printed)));
+        wanted.map(|(_, one)| one.clone()).collect()
     }
 
     fn take_report(&self, _: Handle) -> Option<CallReport> {

@@ -107,7 +107,7 @@ async fn what_runs_tells_the_lines_that_are_not_known() {
         bytes: b"one\ntwo\nthr".to_vec(),
         pieces: vec![piece(4, 30, false), piece(4, 20, true), piece(3, 10, false)],
     };
-    let printing = |head: String, printed| Printing { head: head.into_bytes(), since: at(40), printed };
+    let printing = |head: String, printed| (head, Printing { since: at(40), printed });
     *house.fake.functions.printing.lock().unwrap() = vec![
         printing(head(1), printed),
         printing("no head".to_owned(), Printed { bytes: b"x\n".to_vec(), pieces: vec![piece(2, 1, false)] }),
@@ -130,4 +130,24 @@ async fn what_runs_tells_the_lines_that_are_not_known() {
     assert_eq!(running("running=&function=hello").await, json!([]));
     assert_eq!(running("running=&function=caller&request_id=r-1").await.as_array().unwrap().len(), 1);
     assert_eq!(running("running=&failed=true").await, json!([]), "nothing that runs has failed");
+}
+
+#[tokio::test]
+async fn an_answer_has_a_bound_whatever_was_printed() {
+    let (_gateway, house) = house(None);
+    // Each is a quarter of a mebibyte of nothing but ends of lines.
+    let lines = "\n".repeat(300_000);
+    for _ in 0..40 {
+        house.asked("hello", &lines).await;
+    }
+    house.asked("hello", "last\n").await;
+    let logs = house.logs("lines=true&limit=1000").await;
+    let records = logs["records"].as_array().unwrap();
+    assert_eq!(logs["is_cut"], true);
+    assert!(records.len() > 3 && records.len() < 41, "{}", records.len());
+    assert_eq!(records.last().unwrap()["log"], "last\n", "the newest are told");
+    let (told, left_out) = (&records[0]["lines"], records[0]["lines_left_out"].as_u64().unwrap());
+    assert_eq!(told.as_array().unwrap().len() as u64 + left_out, 300_000, "and how much is not");
+    let whole = house.logs("limit=3").await;
+    assert_eq!((whole["records"].as_array().unwrap().len(), whole.get("is_cut")), (3, None));
 }

@@ -32,6 +32,14 @@ enum Plan {
     Comes(Version),
 }
 
+/// What was written down, and how it is undone.
+enum Step {
+    /// This version.
+    Added(u64),
+    /// What serves; before that these did, with the deployment of the one that got most, or nothing.
+    Moved(Option<(Traffic, Handle)>),
+}
+
 impl Plan {
     /// The version that is to serve.
     fn version(&self) -> Option<&Version> {
@@ -63,8 +71,10 @@ impl Deployments {
         }
         let deployed = self.deploy_checked(&all, serves);
         if deployed.is_err() {
-            // Nothing serves that was made ready.
-            for Checked { name, deployment, .. } in &all {
+            // Nothing serves that was made ready, but what did before.
+            let is_new =
+                |one: &&Checked<'_>| self.newest(one.name, one.handle).is_none_or(|(_, is_whole)| !is_whole);
+            for Checked { name, deployment, .. } in all.iter().filter(is_new) {
                 self.processes.provide(deployment.procedure, deployment.limits, &deployment.expected, false);
                 self.provide(Some(name));
             }
@@ -146,9 +156,6 @@ impl Deployments {
             self.fit(&plans)?;
         }
         self.write(&plans, serves)?;
-        if serves {
-            self.route_again();
-        }
         let mut deployed = Vec::with_capacity(plans.len());
         for (Checked { name, loading, .. }, plan) in &plans {
             if plan.version().is_some() {
@@ -199,30 +206,28 @@ impl Deployments {
     /// Writes what is to be down, and then has all of it serve at once. What cannot be written down whole is taken
     /// back as far as that can be.
     fn write(&self, plans: &[(&Checked<'_>, Plan)], serves: bool) -> Result<(), NotDeployed> {
+        let mut done = Vec::new();
         for (Checked { name, handle, .. }, plan) in plans {
             if let Plan::Comes(version) = plan {
-                let added = labels::add_version(&self.store, name, version.served.version, *handle);
-                added.map_err(|error| NotDeployed::of(name, error))?;
-            }
-        }
-        if serves {
-            let mut moved = Vec::new();
-            for (Checked { name, .. }, plan) in plans {
-                let Some(version) = plan.version() else { continue };
-                let before = self
-                    .serving
-                    .read()
-                    .functions
-                    .get(*name)
-                    .and_then(|known| Some((known.live()?.clone(), known.main()?.served.deployment)));
-                let traffic = Traffic::whole(version.served.version);
-                moved.push((*name, before));
-                if let Err(error) =
-                    labels::set_alias(&self.store, name, LIVE, &traffic, Some(version.served.deployment))
-                {
-                    self.take_back(&moved);
+                let number = version.served.version;
+                if let Err(error) = labels::add_version(&self.store, name, number, *handle) {
+                    self.take_back(&done);
                     return Err(NotDeployed::of(name, error));
                 }
+                done.push((*name, Step::Added(number)));
+            }
+        }
+        for (Checked { name, .. }, plan) in plans.iter().filter(|_| serves) {
+            let Some(version) = plan.version() else { continue };
+            let before = |known: &Function| Some((known.live()?.clone(), known.main()?.served.deployment));
+            let before = self.serving.read().functions.get(*name).and_then(before);
+            let traffic = Traffic::whole(version.served.version);
+            // Of the two labels that it writes, one may be written.
+            done.push((*name, Step::Moved(before)));
+            let deployment = version.served.deployment;
+            if let Err(error) = labels::set_alias(&self.store, name, LIVE, &traffic, Some(deployment)) {
+                self.take_back(&done);
+                return Err(NotDeployed::of(name, error));
             }
         }
         let mut serving = self.serving.write();
@@ -236,15 +241,20 @@ impl Deployments {
                 function.aliases.insert(LIVE.to_owned(), Traffic::whole(number));
             }
         }
+        // With what serves, and under one lock: no request finds a route of the one and a version of the other.
+        serving.route_again();
         Ok(())
     }
 
-    /// Moves the labels of functions back to what served.
-    fn take_back(&self, moved: &[(&str, Option<(Traffic, Handle)>)]) {
-        for (name, before) in moved {
-            let back = match before {
-                Some((traffic, main)) => labels::set_alias(&self.store, name, LIVE, traffic, Some(*main)),
-                None => labels::remove(&self.store, name),
+    /// Undoes what was written, the last first.
+    fn take_back(&self, done: &[(&str, Step)]) {
+        for (name, step) in done.iter().rev() {
+            let back = match step {
+                Step::Added(number) => labels::remove_version(&self.store, name, *number),
+                Step::Moved(Some((traffic, main))) => {
+                    labels::set_alias(&self.store, name, LIVE, traffic, Some(*main))
+                }
+                Step::Moved(None) => labels::remove(&self.store, name),
             };
             if let Err(error) = back {
                 tracing::error!(name, %error, "a function may serve another version when the node is started again; deploy it again");

@@ -26,7 +26,7 @@ impl Reports {
     pub(super) fn keep(&mut self, application: Handle, report: CallReport) {
         self.take(application);
         self.last += 1;
-        self.bytes += report.log.bytes.len();
+        self.bytes += bytes_of(&report);
         self.order.push_back((self.last, application));
         self.by_application.insert(application, (self.last, report));
         while self.order.len() > REPORTS_MAX || self.bytes > REPORTS_BYTES_MAX {
@@ -40,9 +40,14 @@ impl Reports {
 
     pub(super) fn take(&mut self, application: Handle) -> Option<CallReport> {
         let (_, report) = self.by_application.remove(&application)?;
-        self.bytes -= report.log.bytes.len();
+        self.bytes -= bytes_of(&report);
         Some(report)
     }
+}
+
+/// What a report takes besides a place.
+fn bytes_of(report: &CallReport) -> usize {
+    report.log.bytes.len() + report.log.pieces.len() * size_of::<gateway::Piece>()
 }
 
 /// What an instance's call took, in words of the gateway.
@@ -71,10 +76,15 @@ pub(super) fn printed(printed: sandbox::Printed) -> gateway::Printed {
     gateway::Printed { bytes, pieces: pieces.into_iter().map(told).collect() }
 }
 
+/// How much of it there is.
+pub(super) fn so_far(printed: &sandbox::Printed) -> gateway::SoFar {
+    gateway::SoFar { lines: printed.lines(), bytes: printed.len() }
+}
+
 /// The same of a call that runs.
 pub(super) fn printing(printing: sandbox::Printing) -> gateway::Printing {
-    let sandbox::Printing { head, since, printed } = printing;
-    gateway::Printing { head, since, printed: self::printed(printed) }
+    let sandbox::Printing { since, printed } = printing;
+    gateway::Printing { since, printed: self::printed(printed) }
 }
 
 /// How a step says that its time went, in words of the gateway.

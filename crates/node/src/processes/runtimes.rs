@@ -21,7 +21,7 @@ use sandbox::process::{
     Brought, Debuggers, Functions, FunctionsOptions, Image, InterpreterFacts, Language, Layers, Plan,
     Reactor, Runtime, RuntimeOptions, TooMuchKept, runtime_of,
 };
-use sandbox::{Call, Error, Fault, Home, Invoked, Printing, Sandbox, SandboxId, Spec, State, Then};
+use sandbox::{Call, Error, Fault, Home, Invoked, Printed, Printing, Sandbox, SandboxId, Spec, State, Then};
 use store::Store;
 use tracing::warn;
 
@@ -504,7 +504,7 @@ impl Sandbox for Runtimes {
         self.places.lock().bytes()
     }
 
-    fn printing(&self) -> Vec<Printing> {
+    fn printing(&self, is_wanted: &mut dyn FnMut(&[u8], &Printed) -> bool) -> Vec<Printing> {
         let places: Vec<Arc<Place>> = self.places.lock().by_number.values().cloned().collect();
         // One that is just begun has printed nothing.
         let begun = places.iter().filter_map(|place| match &*place.begun.try_lock()? {
@@ -512,7 +512,7 @@ impl Sandbox for Runtimes {
             _ => None,
         });
         let begun: Vec<Arc<Functions>> = begun.collect();
-        begun.iter().flat_map(|functions| functions.printing()).collect()
+        begun.iter().flat_map(|functions| functions.printing(is_wanted)).collect()
     }
 
     fn kill(&self, ids: &[SandboxId]) -> Vec<Result<(), Error>> {

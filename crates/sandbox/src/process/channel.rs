@@ -97,6 +97,7 @@ use adapter::frame::{
     SERVE, TOLD, TURNS, VERSION, WITHIN, WITHIN_OVER,
 };
 pub(crate) use adapter::frame::{AskId, OUTSIDE, STREAM_WINDOW, Turn};
+use linux::Spool;
 use rmmap::Lease;
 
 use super::target::Target;
@@ -118,6 +119,8 @@ pub(crate) const SOURCE_LEN_MAX: usize = 16 << 20;
 const LOG_SLACK_BYTES: u64 = 64 << 10;
 /// What is kept of what a function printed while it was loaded.
 const LOAD_LOG_KEPT: usize = 16 << 10;
+/// How often what is printed past the streams is looked at while a function is loaded.
+const LOOKS_EVERY: Duration = Duration::from_millis(10);
 const LOG_PIECE_MAX: usize = (32 << 10) + 1;
 /// What is read at once of a frame whose length is only a promise.
 const READ_PIECE: usize = 1 << 20;
@@ -300,6 +303,7 @@ impl Channel {
         name: &str,
         source: &[u8],
         calls_at_once: u16,
+        spool: Option<&mut Spool>,
         deadline: Instant,
     ) -> Result<Result<(), Raised>, Broken> {
         let mut head = Vec::with_capacity(64);
@@ -310,9 +314,10 @@ impl Channel {
         head.extend(name.as_bytes());
         self.queue(LOAD, OUTSIDE, &[&head, source])?;
         self.flush()?;
-        let answer = self.answer(deadline)?;
+        let answer = self.answer_beside(spool, deadline);
         // Loading has a budget of its own.
         self.log = self.log.end(LOAD_LOG_KEPT);
+        let answer = answer?;
         match answer {
             Frame::Loaded => Ok(Ok(())),
             Frame::Answer(OUTSIDE, Answer::Raised(raised)) => Ok(Err(raised)),
@@ -498,12 +503,30 @@ impl Channel {
 
     /// Waits for the next frame that is no log line.
     fn answer(&mut self, deadline: Instant) -> Result<Frame, Broken> {
+        self.answer_beside(None, deadline)
+    }
+
+    /// The same, and takes what is printed past the language's streams meanwhile: whoever prints much waits for that.
+    fn answer_beside(&mut self, mut spool: Option<&mut Spool>, deadline: Instant) -> Result<Frame, Broken> {
         loop {
+            if let Some(taken) = spool.as_mut().and_then(|spool| spool.take(usize::MAX).ok())
+                && !taken.bytes.is_empty()
+            {
+                self.log.add(true, &taken.bytes, Instant::now());
+                self.log = self.log.end(LOAD_LOG_KEPT);
+            }
             match self.read()? {
                 Some(Frame::Log(_, is_error, bytes)) => {
                     self.keep_log(is_error, &bytes, self.bounds.log_let_in())?;
                 }
                 Some(frame) => return Ok(frame),
+                None if spool.is_some() => {
+                    let soon = Instant::now() + LOOKS_EVERY;
+                    match self.wait(deadline.min(soon)) {
+                        Err(Broken::Late) if soon < deadline => {}
+                        waited => waited?,
+                    }
+                }
                 None => self.wait(deadline)?,
             }
         }

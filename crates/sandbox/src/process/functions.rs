@@ -662,9 +662,9 @@ impl Sandbox for Functions {
         self.options.reactor.as_ref().and_then(|reactor| reactor.here())
     }
 
-    fn printing(&self) -> Vec<Printing> {
+    fn printing(&self, is_wanted: &mut dyn FnMut(&[u8], &Printed) -> bool) -> Vec<Printing> {
         let seats: Vec<Arc<Seat>> = self.sandboxes.lock().by_id.values().cloned().collect();
-        seats.iter().flat_map(|seat| seat.printing()).collect()
+        seats.iter().flat_map(|seat| seat.printing(is_wanted)).collect()
     }
 
     fn recall(&self, id: SandboxId) {

@@ -438,7 +438,8 @@ impl Instance {
         self.overdue = (calls_at_once > 1).then(|| overdue::Overdue::new(calls_at_once));
         let deadline = Instant::now() + self.terms.load_timeout;
         self.spools();
-        match self.channel.load(NAME, source, calls_at_once, deadline) {
+        let spool = self.spooled.as_mut().map(Spooled::spool);
+        match self.channel.load(NAME, source, calls_at_once, spool, deadline) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(raised)) => Err(self.with_log(self.raised(&raised, FailureCode::BadProcedure))),
             Err(broken) => Err(self.with_log(self.broken(&broken, "loading the function"))),
@@ -447,8 +448,7 @@ impl Instance {
 
     /// A fault of loading, with the end of what was printed: nobody else will
     /// tell it.
-    fn with_log(&mut self, fault: Fault) -> Fault {
-        self.take_spooled_of_nobody();
+    fn with_log(&self, fault: Fault) -> Fault {
         let log = self.channel.log().bytes();
         let end = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TOLD)..]).into_owned();
         if end.is_empty() {
@@ -666,13 +666,13 @@ impl Instance {
         Ok(())
     }
 
-    /// What calls that run have printed so far.
-    pub(crate) fn printing(&self) -> Vec<Printing> {
-        let told = |call: &UnderWay| {
-            let (head, printed) = (lines::told(call)?, call.log.clone());
-            Some(Printing { head, since: call.came, printed })
+    /// What calls that run have printed so far, if it is wanted.
+    pub(crate) fn printing(&self, is_wanted: &mut dyn FnMut(&[u8], &Printed) -> bool) -> Vec<Printing> {
+        let wanted = |call: &&UnderWay| {
+            !call.log.is_empty() && lines::told(call).is_some_and(|head| is_wanted(&head, &call.log))
         };
-        self.served().filter(|call| !call.log.is_empty()).filter_map(told).collect()
+        let told = |call: &UnderWay| Printing { since: call.came, printed: call.log.clone() };
+        self.served().filter(wanted).map(told).collect()
     }
 
     /// Ends the instance, and all calls in it. It may wait until the process has
@@ -713,12 +713,13 @@ impl Instance {
     /// Waits until there is something to act on, or a call has used up its time.
     pub(crate) fn wait(&mut self) -> Result<(), Broken> {
         let Some(deadline) = self.served().map(|call| call.deadline).min() else { return Ok(()) };
-        let now = Instant::now();
-        match self.looks_within().map(|soon| now + soon).filter(|soon| *soon < deadline) {
-            Some(soon) => {
-                self.look_at_spooled(now);
-                self.channel.wait(soon)
-            }
+        self.look_at_spooled(Instant::now());
+        match self.looks_within().map(|soon| Instant::now() + soon).filter(|soon| *soon < deadline) {
+            // That it is time to look again makes nobody late.
+            Some(soon) => match self.channel.wait(soon) {
+                Err(Broken::Late) => Ok(()),
+                waited => waited,
+            },
             None => self.channel.wait(deadline),
         }
     }

@@ -21,7 +21,7 @@ use crate::fed::Intake;
 use crate::line::{Line, LineOffer};
 use crate::nested::NestedAnswer;
 use crate::streamed::Source;
-use crate::{Error, Fault, Home, Origin, Phase, Printing, SandboxId, Spec, State};
+use crate::{Error, Fault, Home, Origin, Phase, Printed, Printing, SandboxId, Spec, State};
 
 /// How often the time of calls is looked at, while there are any.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -374,8 +374,8 @@ impl Seat {
     }
 
     /// What calls that run here have printed so far.
-    pub(super) fn printing(&self) -> Vec<Printing> {
-        self.instance.lock().as_ref().map_or_else(Vec::new, |held| held.instance.printing())
+    pub(super) fn printing(&self, is_wanted: &mut dyn FnMut(&[u8], &Printed) -> bool) -> Vec<Printing> {
+        self.instance.lock().as_ref().map_or_else(Vec::new, |held| held.instance.printing(is_wanted))
     }
 
     /// A call has begun that followed another one.

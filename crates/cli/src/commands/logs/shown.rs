@@ -39,12 +39,14 @@ pub(in crate::commands) struct Shown {
     lines: BTreeMap<String, usize>,
     /// The request that runs and was shown last.
     open: Option<String>,
+    /// The last answer was too long for all that was wanted.
+    is_cut: bool,
 }
 
 impl Shown {
     /// Nothing yet. `with_running`: what requests print is shown while they run.
     pub(in crate::commands) fn new(with_running: bool) -> Self {
-        Self { with_running, last: 0, lines: BTreeMap::new(), open: None }
+        Self { with_running, last: 0, lines: BTreeMap::new(), open: None, is_cut: false }
     }
 
     /// Nothing, and what there is already is not to be.
@@ -73,6 +75,11 @@ impl Shown {
         self.first(node, &LogsWanted { after: self.last, limit: PAGE, ..wanted.clone() }).await
     }
 
+    /// Whether something older was left out, for there was too much.
+    pub(in crate::commands) fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
     /// What is known of requests that run, as the node is asked.
     fn running(&self) -> Option<String> {
         let pairs = self.lines.iter().map(|(span, lines)| format!("{span}:{lines}"));
@@ -82,6 +89,7 @@ impl Shown {
     fn take(&mut self, logs: Logs) -> Vec<Entry> {
         // A node that was started again with its clock set back counts from before.
         self.last = if logs.last < self.last { 0 } else { logs.last };
+        self.is_cut = logs.is_cut;
         let mut entries = Vec::with_capacity(logs.running.len() + logs.records.len());
         for running in logs.running {
             let Some(span) = running["span"].as_str().map(str::to_owned) else { continue };
@@ -118,14 +126,19 @@ mod tests {
     fn what_was_shown_while_it_ran_is_not_shown_again_at_its_end() {
         let mut shown = Shown::new(true);
         assert_eq!(shown.running().as_deref(), Some(""));
-        let logs = Logs { records: vec![], running: vec![running("a", 2), running("b", 1)], last: 5 };
+        let logs =
+            Logs { records: vec![], running: vec![running("a", 2), running("b", 1)], last: 5, is_cut: false };
         assert_eq!(shown.take(logs).len(), 2);
-        let logs = Logs { records: vec![], running: vec![running("b", 3)], last: 5 };
+        let logs = Logs { records: vec![], running: vec![running("b", 3)], last: 5, is_cut: false };
         let entries = shown.take(logs);
         assert!(matches!(&entries[..], [Entry::Running { is_continued: true, .. }]));
         assert_eq!(shown.running().as_deref(), Some("a:2,b:4"));
-        let logs =
-            Logs { records: vec![json!({"span": "b"}), json!({})], running: vec![running("a", 1)], last: 7 };
+        let logs = Logs {
+            records: vec![json!({"span": "b"}), json!({})],
+            running: vec![running("a", 1)],
+            last: 7,
+            is_cut: false,
+        };
         let entries = shown.take(logs);
         let known = |entry: &Entry| match entry {
             Entry::Running { is_continued, .. } => (*is_continued, None),

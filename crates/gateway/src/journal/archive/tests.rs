@@ -105,6 +105,97 @@ fn what_is_over_the_limit_goes_and_none_by_what_another_one_prints() {
 }
 
 #[test]
+fn of_many_that_print_as_much_none_is_gone_whole() {
+    const MOST: u64 = 1 << 20;
+    let directory = TempDir::new().unwrap();
+    let mut writer = writer(directory.path(), MOST);
+    let (line, mut number) = ("x".repeat(1000), 0);
+    for _ in 0..60 {
+        let batch: Vec<Arc<Record>> = (0..40)
+            .map(|function| {
+                number += 1;
+                numbered(number, &format!("f-{function}"), &line)
+            })
+            .collect();
+        writer.write(&batch).unwrap();
+        assert!(disk_bytes(directory.path()) <= MOST);
+    }
+    for function in 0..40 {
+        let own = Wanted { function: Some(format!("f-{function}")), ..all(1) };
+        let found = numbers(&find(directory.path(), &own, u64::MAX).unwrap());
+        assert_eq!(found, [59 * 40 + function + 1], "its newest");
+    }
+}
+
+#[test]
+fn a_batch_that_is_longer_than_all_may_be_is_cut_into_segments() {
+    const MOST: u64 = 1 << 20;
+    let directory = TempDir::new().unwrap();
+    let mut writer = writer(directory.path(), MOST);
+    let line = "x".repeat(10_000);
+    let batch: Vec<Arc<Record>> = (1..=400).map(|number| numbered(number, "a", &line)).collect();
+    writer.write(&batch).unwrap();
+    let (kept, most) = (disk_bytes(directory.path()), writer.segment_max() + 12_000);
+    assert!(kept <= MOST && kept > MOST / 2, "{kept}");
+    for (_, path) in segments(&directory.path().join("a")).unwrap() {
+        assert!(path.metadata().unwrap().len() <= most);
+    }
+    let found = numbers(&find(directory.path(), &all(1000), u64::MAX).unwrap());
+    assert_eq!(found.last(), Some(&400));
+    assert!(found.windows(2).all(|pair| pair[1] == pair[0] + 1));
+}
+
+#[test]
+fn what_others_put_beside_it_is_looked_past() {
+    let directory = TempDir::new().unwrap();
+    fs::create_dir(directory.path().join("lost+found")).unwrap();
+    fs::write(directory.path().join("notes"), "of somebody").unwrap();
+    fs::create_dir(directory.path().join("a")).unwrap();
+    fs::write(directory.path().join("a/README"), "of somebody").unwrap();
+    // What is in the way of one function is no other one's matter.
+    fs::write(directory.path().join("b"), "in the way").unwrap();
+    let mut writer = writer(directory.path(), 1 << 20);
+    let batch = [numbered(1, "a", "x"), numbered(2, "b", "x"), numbered(3, "c", "x")];
+    assert!(writer.write(&batch).is_err());
+    assert_eq!(numbers(&find(directory.path(), &all(9), u64::MAX).unwrap()), [1, 3]);
+}
+
+#[test]
+fn a_node_whose_clock_was_set_back_goes_on_with_higher_numbers() {
+    let directory = TempDir::new().unwrap();
+    let archive = |directory: &TempDir| {
+        let options = ArchiveOptions { directory: directory.path().join("logs"), bytes_max: 1 << 20 };
+        Archive::begin(options, String::new()).unwrap()
+    };
+    let before = archive(&directory);
+    assert_eq!(before.highest(), 0);
+    for (number, function) in [(5000, "a"), (9000, "b"), (7000, "c")] {
+        before.keep(numbered(number, function, "x"));
+    }
+    before.settle(Duration::from_secs(10));
+    drop(before);
+    assert_eq!(archive(&directory).highest(), 9000);
+}
+
+#[test]
+fn of_a_request_no_more_is_read_than_its_time() {
+    let directory = TempDir::new().unwrap();
+    let mut writer = writer(directory.path(), 1 << 20);
+    let of = |sequence, function, begun_us, parent: Option<u64>| {
+        let mut record = Record::clone(&numbered(sequence, function, "x"));
+        record.request_id = "same".to_owned();
+        record.begun_us = begun_us;
+        record.parent = parent.map(crate::invocation::Span::from_bits);
+        Arc::new(record)
+    };
+    // Somebody had used the same name for another request before.
+    writer.write(&[of(100, "a", 50, None)]).unwrap();
+    writer.write(&[of(900, "b", 820, Some(1)), of(1000, "a", 800, None)]).unwrap();
+    let wanted = Wanted { request_id: Some("same".to_owned()), ..all(10) };
+    assert_eq!(numbers(&find(directory.path(), &wanted, u64::MAX).unwrap()), [900, 1000]);
+}
+
+#[test]
 fn a_line_that_was_cut_off_harms_no_other_one() {
     let directory = TempDir::new().unwrap();
     let root = directory.path();

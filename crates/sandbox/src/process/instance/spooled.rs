@@ -2,26 +2,37 @@
 //! What is written past the language's own streams: by programs that a function starts, by native code, and
 //! by the interpreter itself when it breaks.
 //!
-//! It comes to no call by itself: it is told as printed by the one that has run for longest when it is found. It
-//! is looked for while calls run, where they end, and where the instance does; but not at the end of each of very
-//! many that are brief, for that costs a system call.
+//! It comes to no call by itself. Where calls run one after the other it is looked for when one ends, and is its;
+//! where several run it is told with one that ends a little later, or runs. It is looked for while calls run as well,
+//! for whoever prints much waits, and where the instance ends.
 
 use std::time::{Duration, Instant};
 
 use linux::Spool;
 
 use super::Instance;
+use crate::process::channel::Turn;
 use crate::process::language::Language;
 
-/// How often it is looked for where calls are brief.
+/// How often it is looked for while calls run, and at the ends of calls where several do.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// After a call that took so long it is looked for whatever was before.
-const LONG: Duration = Duration::from_millis(1);
+/// The same where a call may print no more: what it does is thrown away, and not to be hurried.
+const LOOK_RARELY: Duration = Duration::from_millis(100);
+/// What the last words may have beyond what a call may print.
+const LAST_WORDS: usize = 16 << 10;
 
 /// Where it is written, and when that was last looked at. Whoever writes more than fits waits for that.
 pub(super) struct Spooled {
     spool: Spool,
     looked: Instant,
+    /// The call of which something was thrown away, and that says so.
+    cut: Option<Turn>,
+}
+
+impl Spooled {
+    pub(super) fn spool(&mut self) -> &mut Spool {
+        &mut self.spool
+    }
 }
 
 impl Instance {
@@ -31,28 +42,35 @@ impl Instance {
             // The adapter of an executable reads it itself.
             return;
         }
-        // Without it, what is written there is lost.
-        let Ok((spool, writer)) = Spool::create() else { return };
-        if self.channel.prints(writer).is_ok() {
-            self.spooled = Some(Spooled { spool, looked: Instant::now() });
+        match Spool::create() {
+            Ok((spool, writer)) => {
+                if self.channel.prints(writer).is_ok() {
+                    self.spooled = Some(Spooled { spool, looked: Instant::now(), cut: None });
+                }
+            }
+            Err(error) => {
+                let note = format!("[what programs and libraries print here is lost: no pipe: {error}]\n");
+                _ = self.channel.keep_idle_log(true, note.as_bytes());
+            }
         }
     }
 
     /// A call ends: what was written is its own, if it is looked for.
     pub(super) fn take_spooled(&mut self, place: usize, now: Instant) {
-        let (Some(spooled), Some(call)) = (&self.spooled, self.under_way.get(place)) else { return };
-        let since = |then: Instant| now.saturating_duration_since(then);
-        if since(spooled.looked) >= LOOK_EVERY || since(call.came) >= LONG {
-            self.take_spooled_now(place, now);
+        let Some(spooled) = &self.spooled else { return };
+        if self.is_serial || now.saturating_duration_since(spooled.looked) >= LOOK_EVERY {
+            self.take_spooled_now(place, now, 0);
         }
     }
 
-    /// Calls run, maybe for long: what was written so far is the oldest one's. To be done every now and then, for
-    /// whoever writes much waits.
+    /// Calls run, maybe for long: what was written so far is the oldest one's. To be done every now and then.
     pub(crate) fn look_at_spooled(&mut self, now: Instant) {
-        let is_due = |spooled: &Spooled| now.saturating_duration_since(spooled.looked) >= LOOK_EVERY / 2;
+        let is_cut =
+            |spooled: &Spooled| self.under_way.first().is_some_and(|call| spooled.cut == Some(call.turn));
+        let pause = |spooled: &Spooled| if is_cut(spooled) { LOOK_RARELY } else { LOOK_EVERY / 2 };
+        let is_due = |spooled: &Spooled| now.saturating_duration_since(spooled.looked) >= pause(spooled);
         if self.spooled.as_ref().is_some_and(is_due) {
-            self.take_spooled_now(0, now);
+            self.take_spooled_now(0, now, 0);
         }
     }
 
@@ -61,31 +79,24 @@ impl Instance {
         self.spooled.is_some().then_some(LOOK_EVERY)
     }
 
-    /// Nothing more will be written.
+    /// Nothing more will be written. What says why has room, also where too much was printed before.
     pub(super) fn take_last_spooled(&mut self) {
-        self.take_spooled_now(0, Instant::now());
+        self.take_spooled_now(0, Instant::now(), LAST_WORDS);
     }
 
-    /// No call has begun here.
-    pub(super) fn take_spooled_of_nobody(&mut self) {
-        let most = usize::try_from(self.terms.bounds.log_bytes_max).unwrap_or(usize::MAX);
-        if let Some(spooled) = &mut self.spooled
-            && let Ok(taken) = spooled.spool.take(most)
-        {
-            // It is told if there is room for it.
-            _ = self.channel.keep_idle_log(true, &taken.bytes);
-        }
-    }
-
-    fn take_spooled_now(&mut self, place: usize, now: Instant) {
+    fn take_spooled_now(&mut self, place: usize, now: Instant, more: usize) {
         let (Some(spooled), Some(call)) = (&mut self.spooled, self.under_way.get_mut(place)) else { return };
         spooled.looked = now;
         let most = self.terms.bounds.log_bytes_max;
         let room = usize::try_from(most.saturating_sub(call.log.len() as u64)).unwrap_or(usize::MAX);
-        let Ok(taken) = spooled.spool.take(room) else { return };
-        call.log.add(true, &taken.bytes, now);
-        if taken.left_out > 0 && room > 0 {
+        let Ok(taken) = spooled.spool.take(usize::MAX) else { return };
+        let (begin, rest) = taken.bytes.split_at(room.min(taken.bytes.len()));
+        call.log.add(true, begin, now);
+        if !rest.is_empty() && spooled.cut != Some(call.turn) {
+            spooled.cut = Some(call.turn);
             call.log.add(true, format!("\n[output over {most} bytes was dropped]\n").as_bytes(), now);
         }
+        // Of what breaks, the last is what says why.
+        call.log.add(true, &rest[rest.len().saturating_sub(more)..], now);
     }
 }
