@@ -109,7 +109,7 @@ fn functions_that_are_deployed_again_and_again_lose_no_request() {
     assert_eq!(node.terminate(), 0);
 }
 
-/// Each of an application's functions says its version; requests never see two that were not deployed together.
+/// Each of an application's functions says its version: after a deployment that was refused, the old one.
 #[test]
 fn functions_of_one_manifest_are_deployed_together_or_not_at_all() {
     if !is_root() {
