@@ -4,13 +4,18 @@
 //! Whoever writes more than fits waits until it was looked after, as with any pipe; what was written
 //! last is there also when its writer has ended.
 
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 
+use rustix::io::Errno;
+use rustix::pipe::SpliceFlags;
+
 /// Bytes that fit, where the kernel gives a pipe so much: to a user who is not root not without end.
 const ROOM: usize = 256 << 10;
+/// The same of one of which nothing is kept, so that its writer need not wait so often.
+const WIDE: usize = 1 << 20;
 /// Who may open it by its name in `/proc`: anybody, to write. It is the creator's otherwise, and
 /// `/dev/stderr` nobody else's.
 const WRITE_ONLY: u32 = 0o222;
@@ -39,9 +44,36 @@ impl Spool {
         rustix::io::ioctl_fionbio(&reader, true)?;
         // Without that less fits, and who prints much waits more often.
         _ = rustix::pipe::fcntl_setpipe_size(&writer, ROOM);
-        let file = std::fs::File::from(OwnedFd::from(writer));
+        let file = File::from(OwnedFd::from(writer));
         file.set_permissions(Permissions::from_mode(WRITE_ONLY))?;
         Ok((Self(reader), file.into()))
+    }
+
+    /// Has more fit from now on, if the kernel gives so much.
+    pub fn widen(&self) {
+        _ = rustix::pipe::fcntl_setpipe_size(&self.0, WIDE);
+    }
+
+    /// Throws away what was written since the last time, without looking at it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn discard(&mut self) -> io::Result<()> {
+        let mut left = usize::try_from(rustix::io::ioctl_fionread(&self.0)?).unwrap_or(usize::MAX);
+        if left == 0 {
+            return Ok(());
+        }
+        // Kept open it would be a descriptor more for what hardly anybody does.
+        let nowhere = File::options().write(true).open("/dev/null")?;
+        while left > 0 {
+            match rustix::pipe::splice(&self.0, None, &nowhere, None, left, SpliceFlags::NONBLOCK) {
+                Ok(0) | Err(Errno::AGAIN) => break,
+                Ok(gone) => left -= gone.min(left),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// What was written since the last time, `most` bytes of it. What is left out is gone. No more is taken than was
@@ -76,7 +108,6 @@ impl Spool {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-    use std::fs::File;
     use std::io::Write as _;
     use std::process::Command;
 
@@ -118,5 +149,24 @@ mod tests {
         }
         writing.join().unwrap();
         assert_eq!(bytes + left_out, whole as u64);
+    }
+
+    #[test]
+    fn what_is_thrown_away_makes_room() {
+        let (mut spool, writer) = Spool::create().unwrap();
+        let writing = std::thread::spawn(move || {
+            let mut file = File::from(writer);
+            file.write_all(&vec![b'x'; 20 * ROOM]).unwrap();
+            file
+        });
+        spool.widen();
+        while !writing.is_finished() {
+            spool.discard().unwrap();
+        }
+        let mut file = writing.join().unwrap();
+        spool.discard().unwrap();
+        spool.discard().unwrap();
+        file.write_all(b"kept").unwrap();
+        assert_eq!(text(&mut spool), "kept");
     }
 }

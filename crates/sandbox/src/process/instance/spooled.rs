@@ -16,8 +16,6 @@ use crate::process::language::Language;
 
 /// How often it is looked for while calls run, and at the ends of calls where several do.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// The same where a call may print no more: what it does is thrown away, and not to be hurried.
-const LOOK_RARELY: Duration = Duration::from_millis(100);
 /// What the last words may have beyond what a call may print.
 const LAST_WORDS: usize = 16 << 10;
 
@@ -65,10 +63,7 @@ impl Instance {
 
     /// Calls run, maybe for long: what was written so far is the oldest one's. To be done every now and then.
     pub(crate) fn look_at_spooled(&mut self, now: Instant) {
-        let is_cut =
-            |spooled: &Spooled| self.under_way.first().is_some_and(|call| spooled.cut == Some(call.turn));
-        let pause = |spooled: &Spooled| if is_cut(spooled) { LOOK_RARELY } else { LOOK_EVERY / 2 };
-        let is_due = |spooled: &Spooled| now.saturating_duration_since(spooled.looked) >= pause(spooled);
+        let is_due = |spooled: &Spooled| now.saturating_duration_since(spooled.looked) >= LOOK_EVERY / 2;
         if self.spooled.as_ref().is_some_and(is_due) {
             self.take_spooled_now(0, now, 0);
         }
@@ -87,6 +82,11 @@ impl Instance {
     fn take_spooled_now(&mut self, place: usize, now: Instant, more: usize) {
         let (Some(spooled), Some(call)) = (&mut self.spooled, self.under_way.get_mut(place)) else { return };
         spooled.looked = now;
+        if spooled.cut == Some(call.turn) && more == 0 {
+            // It may print no more: nobody need read it. If that fails, its writer waits.
+            _ = spooled.spool.discard();
+            return;
+        }
         let most = self.terms.bounds.log_bytes_max;
         let room = usize::try_from(most.saturating_sub(call.log.len() as u64)).unwrap_or(usize::MAX);
         let Ok(taken) = spooled.spool.take(usize::MAX) else { return };
@@ -94,6 +94,7 @@ impl Instance {
         call.log.add(true, begin, now);
         if !rest.is_empty() && spooled.cut != Some(call.turn) {
             spooled.cut = Some(call.turn);
+            spooled.spool.widen();
             call.log.add(true, format!("\n[output over {most} bytes was dropped]\n").as_bytes(), now);
         }
         // Of what breaks, the last is what says why.
