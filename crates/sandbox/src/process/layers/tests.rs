@@ -53,7 +53,7 @@ impl World {
 
     /// Waits until so many layers are there and nothing else is.
     fn has(&self, count: usize) {
-        let deadline = Instant::now() + Duration::from_secs(120);
+        let deadline = Instant::now() + Duration::from_secs(300);
         while fs::read_dir(&self.layers.root).unwrap().count() != count {
             assert!(Instant::now() < deadline, "{:?}", names(&self.layers.root));
             std::thread::sleep(Duration::from_millis(5));
