@@ -322,7 +322,7 @@ impl Serving {
                 return self.start_for_event();
             }
             let when = if was_starting { "before it asked for an event" } else { "during the call" };
-            return self.fail_events(&format!("the program {} {when}", ending(status)));
+            return self.fail_event(Failed::program(format!("the program {} {when}", ending(status))));
         }
         if was_starting {
             let what = format!("the program {} before it listened", ending(status));

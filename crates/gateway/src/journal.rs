@@ -6,7 +6,7 @@
 //! failure out. The oldest go first. The first kind is written to files besides (`archive.rs`),
 //! from where older ones are read, also those from before the node was started.
 //!
-//! Records are numbered by the time at which they were kept, in microseconds since 1970, or by the
+//! Records are numbered by the time at which their requests ended, in microseconds since 1970, or by the
 //! next number: so a reader goes on where it stopped, also after a restart.
 
 mod archive;
@@ -191,9 +191,10 @@ impl Journal {
         if is_told { &self.told } else { &self.quiet }
     }
 
-    /// Keeps a record, and returns it if it is to be written down.
-    pub(crate) fn add(&mut self, mut record: Record, now_us: u64) -> Option<Arc<Record>> {
-        self.last = now_us.max(self.last.saturating_add(1));
+    /// Keeps a record of a request that ended then, in microseconds since 1970, and returns it if it is to be written
+    /// down.
+    pub(crate) fn add(&mut self, mut record: Record, ended_us: u64) -> Option<Arc<Record>> {
+        self.last = ended_us.max(self.last.saturating_add(1));
         record.sequence = self.last;
         let (is_told, record) = (record.is_told(), Arc::new(record));
         if !is_told {

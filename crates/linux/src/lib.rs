@@ -77,7 +77,7 @@ pub use pidfd::{
 pub use places::{DeviceKind, hold_named_pipe, make_device, make_named_pipe, open_named_pipe, set_file_mask};
 pub use prefetch::{prefetch, prefetch_to_write};
 pub use shared_memory::{SHARED_MEMORY_MAX, SharedMemory, wait_while, wake_one};
-pub use spool::{Spool, Spooled};
+pub use spool::Spool;
 pub use syscall_filter::{Argument, Rule, SyscallFilter, Verdict, has_syscall_filters};
 pub use syscall_profile::{ArgumentTest, Comparison, ProfileAnswer, ProfileRule};
 pub use ticks::{Ticks, monotonic_ns};

@@ -24,15 +24,6 @@ const WRITE_ONLY: u32 = 0o222;
 #[derive(Debug)]
 pub struct Spool(PipeReader);
 
-/// What was written since.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Spooled {
-    /// The first of it.
-    pub bytes: Vec<u8>,
-    /// So many bytes came behind that.
-    pub left_out: u64,
-}
-
 impl Spool {
     /// An empty one, and the descriptor that others write to. Closed on exec, as is every descriptor that is
     /// no copy of it.
@@ -76,17 +67,16 @@ impl Spool {
         Ok(())
     }
 
-    /// What was written since the last time, `most` bytes of it. What is left out is gone. No more is taken than was
-    /// there when it was begun.
+    /// What was written since the last time, as far as it was there when this was begun.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn take(&mut self, most: usize) -> io::Result<Spooled> {
+    pub fn take(&mut self) -> io::Result<Vec<u8>> {
         // Mostly there is nothing, and that is all that it takes to know.
         let there = rustix::io::ioctl_fionread(&self.0)?;
         let there = usize::try_from(there).unwrap_or(usize::MAX);
         if there == 0 {
-            return Ok(Spooled::default());
+            return Ok(Vec::new());
         }
         let mut bytes = vec![0; there];
         let mut filled = 0;
@@ -99,8 +89,8 @@ impl Spool {
                 Err(error) => return Err(error),
             }
         }
-        bytes.truncate(filled.min(most));
-        Ok(Spooled { left_out: (filled - bytes.len()) as u64, bytes })
+        bytes.truncate(filled);
+        Ok(bytes)
     }
 }
 
@@ -114,13 +104,13 @@ mod tests {
     use super::*;
 
     fn text(spool: &mut Spool) -> String {
-        String::from_utf8(spool.take(usize::MAX).unwrap().bytes).unwrap()
+        String::from_utf8(spool.take().unwrap()).unwrap()
     }
 
     #[test]
     fn what_several_write_is_read_once_and_in_order() {
         let (mut spool, writer) = Spool::create().unwrap();
-        assert_eq!(spool.take(10).unwrap(), Spooled::default());
+        assert_eq!(text(&mut spool), "");
         let mut file = File::from(writer);
         file.write_all(b"one ").unwrap();
         let mut shell = Command::new("sh");
@@ -131,8 +121,8 @@ mod tests {
         assert_eq!(text(&mut spool), "");
         file.write_all(b"five").unwrap();
         drop(file);
-        assert_eq!(spool.take(1).unwrap(), Spooled { bytes: b"f".to_vec(), left_out: 3 });
-        assert_eq!(text(&mut spool), "", "what was left out is gone, and nobody writes any more");
+        assert_eq!(text(&mut spool), "five", "also when nobody writes any more");
+        assert_eq!(text(&mut spool), "");
     }
 
     #[test]
@@ -140,15 +130,14 @@ mod tests {
         let (mut spool, writer) = Spool::create().unwrap();
         let whole = 10 * ROOM;
         let writing = std::thread::spawn(move || File::from(writer).write_all(&vec![b'x'; whole]).unwrap());
-        let (mut bytes, mut left_out) = (0, 0);
-        while bytes + left_out < whole as u64 {
-            let taken = spool.take(1000).unwrap();
-            assert!(taken.bytes.len() <= 1000 && taken.left_out <= ROOM as u64);
-            bytes += taken.bytes.len() as u64;
-            left_out += taken.left_out;
+        let mut bytes = 0;
+        while bytes < whole {
+            let taken = spool.take().unwrap();
+            assert!(taken.len() <= ROOM);
+            bytes += taken.len();
         }
         writing.join().unwrap();
-        assert_eq!(bytes + left_out, whole as u64);
+        assert_eq!(bytes, whole);
     }
 
     #[test]

@@ -65,8 +65,7 @@ impl Serving {
         match self.start_asking() {
             Ok(()) => Ok(()),
             Err(Failed::Channel(error)) => Err(error),
-            Err(Failed::Program { what, .. }) => self.fail_events(&what),
-            Err(failed) => self.fail_events(&format!("the program cannot be started: {failed:?}")),
+            Err(failed) => self.fail_event(failed),
         }
     }
 
@@ -84,29 +83,20 @@ impl Serving {
             match said {
                 Said::Ready => self.program.state = Server::Listening,
                 Said::Ended(turn, result) => self.end(turn, result)?,
-                Said::Unready(Failed::Raised { kind, message, trace }) => {
-                    // It is started again for the next call.
-                    self.fail_events_with(|| Failed::Raised {
-                        kind: kind.clone(),
-                        message: message.clone(),
-                        trace: trace.clone(),
-                    })?;
-                }
-                Said::Unready(failed) => self.fail_events(&format!("{failed:?}"))?,
+                // It is started again for the next call.
+                Said::Unready(failed) => self.fail_event(failed)?,
             }
         }
         Ok(())
     }
 
     /// The event that there is has failed.
-    pub(super) fn fail_events(&mut self, what: &str) -> io::Result<()> {
-        self.fail_events_with(|| Failed::program(what))
-    }
-
-    fn fail_events_with(&mut self, failed: impl Fn() -> Failed) -> io::Result<()> {
+    pub(super) fn fail_event(&mut self, failed: Failed) -> io::Result<()> {
         let is_event =
             |(turn, running): (&Turn, &Running)| matches!(running.asked, Asked::Event).then_some(*turn);
-        let turns: Vec<Turn> = self.running.iter().filter_map(is_event).collect();
-        turns.into_iter().try_for_each(|turn| self.end(turn, Err(failed())))
+        match self.running.iter().find_map(is_event) {
+            Some(turn) => self.end(turn, Err(failed)),
+            None => Ok(()),
+        }
     }
 }

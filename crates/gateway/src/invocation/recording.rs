@@ -296,8 +296,9 @@ pub(super) fn keep(shared: &Shared, served: &Served, place: &Place, record: Reco
     if let (Some(tracer), Some(context)) = (&shared.tracer, place.context) {
         tracer.ended(context, place.source, &record);
     }
-    let (record, now_us) = (record.fit_to_keep(), micros_now());
-    let told = shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record, now_us);
+    // When it ended: the clock was read for that.
+    let (ended_us, record) = (record.begun_us.saturating_add(record.total_us), record.fit_to_keep());
+    let told = shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record, ended_us);
     if let (Some(archive), Some(record)) = (&shared.archive, told) {
         archive.keep(record);
     }

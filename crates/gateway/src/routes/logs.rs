@@ -62,7 +62,7 @@ pub(crate) async fn logs(
     let Query(search) =
         search.map_err(|rejection| Problem::bad_request("bad-query", rejection.body_text()))?;
     let known = search.running.as_deref().map(known).transpose()?;
-    // A record's number is the time at which it was kept, or more.
+    // A record's number is the time at which its request ended, or more.
     let since_us = search.since_ms.saturating_mul(1000);
     let wanted = Wanted {
         function: search.function,

@@ -509,10 +509,10 @@ impl Channel {
     /// The same, and takes what is printed past the language's streams meanwhile: whoever prints much waits for that.
     fn answer_beside(&mut self, mut spool: Option<&mut Spool>, deadline: Instant) -> Result<Frame, Broken> {
         loop {
-            if let Some(taken) = spool.as_mut().and_then(|spool| spool.take(usize::MAX).ok())
-                && !taken.bytes.is_empty()
+            if let Some(taken) = spool.as_mut().and_then(|spool| spool.take().ok())
+                && !taken.is_empty()
             {
-                self.log.add(true, &taken.bytes, Instant::now());
+                self.log.add(true, &taken, Instant::now());
                 self.log = self.log.end(LOAD_LOG_KEPT);
             }
             match self.read()? {

@@ -89,8 +89,8 @@ impl Instance {
         }
         let most = self.terms.bounds.log_bytes_max;
         let room = usize::try_from(most.saturating_sub(call.log.len() as u64)).unwrap_or(usize::MAX);
-        let Ok(taken) = spooled.spool.take(usize::MAX) else { return };
-        let (begin, rest) = taken.bytes.split_at(room.min(taken.bytes.len()));
+        let Ok(taken) = spooled.spool.take() else { return };
+        let (begin, rest) = taken.split_at(room.min(taken.len()));
         call.log.add(true, begin, now);
         if !rest.is_empty() && spooled.cut != Some(call.turn) {
             spooled.cut = Some(call.turn);
