@@ -2,8 +2,9 @@
 //
 // The adapter between the node and a user's JavaScript handler.
 //
-// It is a part of the template, with `loading.js` in one scope, and is compiled
-// before an instance is forked. What it gives is `adapt`, called once, with the
+// It is a part of the template, in one scope with `loading.js`, `values.js`,
+// `request.js`, `calls.js` and `http_event.js`, and is compiled before an instance
+// is forked. What it gives is `adapt`, called once, with the
 // function's settings (names and values are strings), what serves it (`ask`,
 // `outgoing` and `incoming`), and what loads ES modules. Whoever did awaits its
 // `ready`, and then calls its `apply(request, head, body)`, three Buffers, which
@@ -25,14 +26,6 @@ const STREAM_HEAD_BYTES_MAX = 64 << 10;
 const KEPT_BYTES_MAX = 256 << 10;
 // So many turns of the queue of microtasks are no waiting.
 const TURNS_AT_ONCE = 16;
-const DEPTH_MAX = 200;
-const ERROR_BYTES_SHOWN = 256;
-const LINE_BREAK = 10;
-const FORM = "application/x-www-form-urlencoded";
-const TEXT_TYPES = new Set([
-  FORM, "application/xml", "application/javascript", "application/yaml", "application/x-ndjson",
-  "application/graphql", "application/sql",
-]);
 // The gateway writes these itself.
 const CONNECTION_HEADERS = new Set(["connection", "content-length", "keep-alive", "transfer-encoding", "upgrade"]);
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9a-z]+$/;
@@ -62,17 +55,7 @@ const NOTHING = frame(204, []);
 // What makes an object a CloudEvent.
 const EVENT_ATTRIBUTES = ["specversion", "id", "source", "type"];
 
-const nobodyWaits = () => new DOMException("nobody waits for the answer any more", "AbortError");
-const isObject = (value) => typeof value === "object" && value !== null;
 const isThenable = (value) => isObject(value) && typeof value.then === "function";
-
-/** Bytes of a Buffer, typed array or ArrayBuffer; null of anything else. */
-function bytesOf(value) {
-  if (Buffer.isBuffer(value)) return value;
-  if (ArrayBuffer.isView(value)) return Buffer.from(value.buffer, value.byteOffset, value.byteLength);
-  if (value instanceof ArrayBuffer || value instanceof SharedArrayBuffer) return Buffer.from(value);
-  return null;
-}
 
 /** The blob that stands for what an event handler returned. */
 function answer(result) {
@@ -97,35 +80,6 @@ function valueAnswer(result) {
 }
 
 const answerOf = (head) => (head.call.source === "lambda" ? valueAnswer : answer);
-
-function jsonBytes(value, what) {
-  let text, reason;
-  try {
-    text = JSON.stringify(value);
-  } catch (error) {
-    reason = error.message;
-  }
-  if (text !== undefined) return Buffer.from(text);
-  const [place, why] = culprit(value, "", []) ?? ["", reason ?? "it has no value"];
-  throw new TypeError(
-    `${what}${place} cannot be written as JSON: ${why}; return objects, arrays, strings, numbers, booleans, null or a Buffer`,
-  );
-}
-
-/** Path and reason of the first value within that makes JSON.stringify fail. */
-function culprit(value, place, above) {
-  if (typeof value === "bigint") return [place, "it is a BigInt"];
-  if (typeof value === "function" || typeof value === "symbol") return place === "" ? [place, `it is a ${typeof value}`] : null;
-  if (!isObject(value) || typeof value.toJSON === "function") return null;
-  if (above.includes(value)) return [place, "it contains itself"];
-  if (above.length === DEPTH_MAX) return [place, "it is nested too deep"];
-  for (const [key, item] of Object.entries(value)) {
-    const step = Array.isArray(value) ? `[${key}]` : /^[A-Za-z_$][\w$]*$/.test(key) ? `.${key}` : `[${JSON.stringify(key)}]`;
-    const found = culprit(item, place + step, [...above, value]);
-    if (found) return found;
-  }
-  return null;
-}
 
 /** An answer in the form of Lambda's proxy integration. */
 function proxyAnswer(result) {
@@ -259,187 +213,6 @@ class Sending {
     await rest;
     return this.#kept === null ? this.#last.then(() => Buffer.alloc(0)) : Buffer.concat(this.#kept);
   }
-}
-
-// ----------------------------------------------------------------- requests
-
-/** A head: a line about the call, and one about its HTTP side, which few handlers look at. */
-class Head {
-  #later;
-  #http;
-
-  /** Of its bytes, or of both lines as they are: the second one is made when it is asked for. */
-  constructor(given) {
-    const end = Buffer.isBuffer(given) ? given.indexOf(LINE_BREAK) : 0;
-    const part = (from, to) => (end > 0 ? JSON.parse(given.toString("utf8", from, to)) : {});
-    [this.call, this.#later] = end === 0 ? [given.call, given.http] : [part(0, end), () => part(end + 1)];
-  }
-
-  get http() { return (this.#http ??= this.#later()); }
-  get contentType() { return this.call.content_type ?? ""; }
-}
-
-/** The event that a body is. */
-function eventOf(body, declared) {
-  if (body.length === 0) return {};
-  const [kind, ...parameters] = declared.split(";").map((part) => part.trim().toLowerCase());
-  const isJson = kind === "" || kind === "application/json" || kind.endsWith("+json");
-  // What `curl -d` sends says that it is a form, whatever it is.
-  if (isJson || (kind === FORM && (body[0] === 0x7b || body[0] === 0x5b))) {
-    try {
-      if (isUtf8(body)) return JSON.parse(textOf(body, "utf-8"));
-    } catch {
-      // Then it is a text.
-    }
-  }
-  if (isJson || kind.startsWith("text/") || TEXT_TYPES.has(kind) || kind.endsWith("+xml")) {
-    const charset = parameters.find((part) => part.startsWith("charset="))?.slice(8).replaceAll('"', "") || "utf-8";
-    try {
-      return textOf(body, charset);
-    } catch {
-      // Then it is bytes.
-    }
-  }
-  return body;
-}
-
-function textOf(body, charset) {
-  const hasMark = body.length > 2 && body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf;
-  if (charset === "utf-8" && !hasMark && isUtf8(body)) return body.toString("utf8");
-  return new TextDecoder(charset, { fatal: true }).decode(body);
-}
-
-/** Lower-case names and values; those of one name are joined, as Node does. */
-function joined(headers) {
-  const all = {};
-  for (const [name, value] of headers) {
-    if (name === "set-cookie") (all[name] ??= []).push(value);
-    else all[name] = Object.hasOwn(all, name) ? all[name] + (name === "cookie" ? "; " : ", ") + value : value;
-  }
-  return all;
-}
-
-/** A signal that is aborted when nobody waits for a call's answer any more: its client has left, or its time is used up. */
-function signalOf(outgoing) {
-  const controller = new AbortController();
-  outgoing.onLeft(() => controller.abort(nobodyWaits()));
-  return controller.signal;
-}
-
-/** What a handler may know about its call. */
-class Context {
-  #head;
-  #deadlineMs;
-  #outgoing = server.outgoing();
-  #signal;
-
-  constructor(request, head) {
-    const { deadline_ms: deadlineMs, request_id: requestId, function: name, version } = head.call;
-    this.#head = head;
-    this.#deadlineMs = deadlineMs || Date.now() + timeoutMs;
-    this.awsRequestId = requestId ?? (request.length === 16 ? uuid(request) : "");
-    this.functionName = name ?? "";
-    this.functionVersion = version ?? 0;
-    this.memoryLimitInMB = memoryMb;
-    // Lambda's switch for the callback style; here the callback is the end.
-    this.callbackWaitsForEmptyEventLoop = false;
-  }
-
-  get request_id() { return this.awsRequestId; }
-  get aws_request_id() { return this.awsRequestId; }
-  get function_name() { return this.functionName; }
-  get function_version() { return this.functionVersion; }
-  get memory_limit_in_mb() { return this.memoryLimitInMB; }
-
-  getRemainingTimeInMillis() {
-    return Math.max(0, Math.floor(this.#deadlineMs - Date.now()));
-  }
-
-  get_remaining_time_in_millis() {
-    return this.getRemainingTimeInMillis();
-  }
-
-  /** For what can be given up: it is made when it is asked for. */
-  get signal() { return (this.#signal ??= signalOf(this.#outgoing)); }
-
-  /** The attributes of the CloudEvent that the request is; null if it is none. */
-  get cloudEvent() {
-    const given = (this.#head.http.headers ?? []).filter(([name]) => name.startsWith("ce-"));
-    const event = Object.fromEntries(given.map(([name, value]) => [name.slice(3), unescaped(value)]));
-    return "specversion" in event ? event : null;
-  }
-
-  /** The HTTP side of a request; `query` has the last value of each name. */
-  get http() {
-    const { method = "POST", path: place = "/", query = "", headers = [], route, params = [], client = null, scheme = "http" } = this.#head.http;
-    return {
-      method,
-      scheme,
-      client,
-      path: place,
-      route,
-      params: Object.fromEntries(params),
-      query: Object.fromEntries(new URLSearchParams(query)),
-      queryString: query,
-      headers: joined(headers),
-    };
-  }
-}
-
-function unescaped(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-}
-
-function uuid(bytes) {
-  const digits = bytes.toString("hex");
-  return [digits.slice(0, 8), digits.slice(8, 12), digits.slice(12, 16), digits.slice(16, 20), digits.slice(20)].join("-");
-}
-
-// -------------------------------------------------------------------- calls
-
-/** What comes of a call of a function that gave no answer, or one with a status of 400 and more. */
-class CallError extends Error {
-  constructor(name, status, kind, body) {
-    const problem = kind === "application/problem+json" ? JSON.parse(body) : {};
-    const { component = "function", request_id: requestId = "", suggestion = "" } = problem;
-    const reason = problem.detail || `it answered with status ${status}: ${shown(body)}`;
-    const request = requestId ? `, request ${requestId}` : "";
-    const text = `calling ${name} failed: ${reason} (component ${component}${request})`;
-    super(suggestion ? `${text}; ${suggestion}` : text);
-    this.name = "CallError";
-    Object.assign(this, { function: name, status, component, reason, requestId, suggestion, body });
-  }
-}
-
-const shown = (body) => body.toString("utf8", 0, ERROR_BYTES_SHOWN) + (body.length > ERROR_BYTES_SHOWN ? "…" : "");
-
-/** Type and body of what a function is called with. */
-function payloadOf(payload) {
-  if (payload === undefined || payload === null) return ["", Buffer.alloc(0)];
-  if (typeof payload === "string") return ["text/plain; charset=utf-8", Buffer.from(payload)];
-  const bytes = bytesOf(payload);
-  // Who is called within this instance is given what it was when it was called.
-  const given = bytes && settings.together ? Buffer.from(bytes) : bytes;
-  return bytes ? ["application/octet-stream", given] : ["application/json", jsonBytes(payload, "the payload")];
-}
-
-/** What a function that was called has returned. */
-function returned(kind, body) {
-  if (body.length > 0) return eventOf(body, kind);
-  if (kind.startsWith("text/")) return "";
-  return kind === "application/octet-stream" ? body : null;
-}
-
-/** Calls the function of a name: a promise of what it returns. */
-async function callFunction(name, payload) {
-  if (typeof name !== "string") throw new TypeError(`a function is called by its name, a string, not ${typeof name}`);
-  const [status, kind, body] = await server.ask(name, ...payloadOf(payload));
-  if (status >= 400) throw new CallError(name, status, kind, body);
-  return returned(kind, body);
 }
 
 // ----------------------------------------------------------------- handlers

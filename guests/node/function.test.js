@@ -11,7 +11,7 @@ const os = require("node:os");
 const path = require("node:path");
 const test = require("node:test");
 
-const PARTS = ["loading.js", "http_event.js", "function.js"].map((name) => fs.readFileSync(path.join(__dirname, name), "utf8"));
+const PARTS = ["loading.js", "values.js", "request.js", "calls.js", "http_event.js", "function.js"].map((name) => fs.readFileSync(path.join(__dirname, name), "utf8"));
 const ADAPTER = `${PARTS.join("")}module.exports = { adapt };`;
 const ID = Buffer.from(Array.from({ length: 16 }, (_, at) => at));
 const before = { cwd: process.cwd(), env: { ...process.env } };

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The adapter between the node and a user's Python handler.
 
-The node runs this source as the module `function`, after `asgi.py`, `wsgi.py`, `reached.py`, `workflow.py` and one generated
-line `SETTINGS = {...}` (names and values are strings), and calls `apply`. What a
-request, a result and a handler look like is said in `docs/spec/functions.md`,
-sections 5 to 7.
+The node runs this source as the module `function`, after a line `SETTINGS = {...}` (names and values are strings) and after
+what stands beside it (`asgi.py`, `wsgi.py`, `reached.py`, `json_values.py`, `request.py`, `calls.py`, `steps.py`, `workflow.py`,
+`http_event.py`), and calls `apply`. What a request, a result and a handler look like is said in `docs/spec/functions.md`, sections 5 to 7.
 
 Invariants: all that can be found out before the first call is found out when
 the module is loaded, so that a broken function fails to load; an exception
@@ -33,14 +32,7 @@ KEPT_BYTES_MAX = 128 << 10
 # A function has 64 processes and threads, its libraries' among them.
 THREADS_MAX = 32
 NAMES_SHOWN_MAX = 8
-DEPTH_MAX = 200
 STACK_FRAMES_MAX = 16
-ERROR_BYTES_SHOWN = 256
-TEXT_TYPES = frozenset(
-    ("application/x-www-form-urlencoded", "application/xml", "application/javascript", "application/yaml",
-     "application/x-ndjson", "application/graphql", "application/sql")
-)  # fmt: skip
-FORM = "application/x-www-form-urlencoded"
 # The gateway writes these itself.
 CONNECTION_HEADERS = frozenset(("connection", "content-length", "keep-alive", "transfer-encoding", "upgrade"))
 TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
@@ -54,31 +46,6 @@ calls_at_once = int(SETTINGS.get("requests-per-instance", "1"))  # noqa: F821
 
 
 # ------------------------------------------------------------------ results
-
-def json_encoder():
-    """What writes JSON. That of the library is made anew for each value, which takes longer than most values."""
-    usual = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    try:
-        text = json.encoder.encode_basestring
-        native = json.encoder.c_make_encoder(None, usual.default, text, None, ":", ",", False, False, False)
-        "".join(native([], 0))
-    except (AttributeError, TypeError):
-        return usual.encode
-    return lambda value: "".join(native(value, 0))
-
-
-encode_json = json_encoder()
-decode_any_json, scan_json = json.JSONDecoder().decode, json.JSONDecoder().scan_once
-
-
-def decode_json(text):
-    """A value from JSON; the usual way where something stands before or behind it."""
-    try:
-        value, end = scan_json(text, 0)
-    except (StopIteration, ValueError):
-        return decode_any_json(text)
-    return value if end == len(text) else decode_any_json(text)
-
 
 def framed(status, headers):
     """Everything of a result before its body."""
@@ -116,59 +83,6 @@ def answer(result):
 def value_answer(result):
     """The blob that stands for a returned value itself, as JSON: what Lambda's clients are answered."""
     return JSON_FRAME + json_bytes(result, "the result")
-
-
-def utf8(text):
-    """Lone surrogates, which no UTF-8 has, become question marks."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace")
-
-
-def json_bytes(value, what):
-    try:
-        return encode_json(value).encode()
-    except UnicodeEncodeError:
-        # Escaped, a lone surrogate is JSON.
-        return json.dumps(value, separators=(",", ":")).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise not_json(value, what, error) from None
-
-
-def not_json(value, what, error):
-    """Which part of a value cannot be written as JSON, and why."""
-    path, reason = culprit(value, "", 0, set()) or ("", str(error))
-    advice = "return dicts with string keys, lists, strings, finite numbers, booleans and None, or bytes"
-    return TypeError(f"{what}{path} cannot be written as JSON: {reason}; {advice}")
-
-
-def culprit(value, path, depth, above):
-    """Path and reason of the first value within that is no JSON."""
-    if value is None or isinstance(value, (str, bool, int)):
-        return None
-    if isinstance(value, float):
-        return None if value - value == 0 else (path, f"{value!r} is no finite number")
-    if not isinstance(value, (dict, list, tuple)):
-        return path, f"it is a {kind_name(type(value))}"
-    if id(value) in above:
-        return path, "it contains itself"
-    if depth == DEPTH_MAX:
-        return path, "it is nested too deep"
-    above = above | {id(value)}
-    if not isinstance(value, dict):
-        found = (culprit(item, f"{path}[{at}]", depth + 1, above) for at, item in enumerate(value))
-        return next(filter(None, found), None)
-    for key, item in value.items():
-        if not (key is None or isinstance(key, (str, int, float))):
-            return path, f"a key of it is a {kind_name(type(key))}"
-        if found := culprit(item, f"{path}[{key!r}]", depth + 1, above):
-            return found
-    return None
-
-
-def kind_name(kind):
-    return kind.__qualname__ if kind.__module__ in ("builtins", None) else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def proxy_answer(result):
@@ -223,208 +137,10 @@ def add_header(headers, name, value):
         headers.append([lower, text])
 
 
-# ----------------------------------------------------------------- requests
-
-
-class Head:
-    """A line about the call, and one about its HTTP side, which few handlers look at."""
-
-    __slots__ = ("_http", "call")
-
-    def __init__(self, head):
-        # Whoever was called on a line gets the first part as it is, and what makes the second one.
-        if type(head) is tuple:
-            self.call, self._http = head
-            return
-        call, _, self._http = head.partition(b"\n")
-        self.call = decode_json(call.decode()) if call else {}
-
-    @property
-    def http(self):
-        if isinstance(self._http, bytes):
-            self._http = decode_json(self._http.decode()) if self._http else {}
-        elif callable(self._http):
-            self._http = self._http()
-        return self._http
-
-    @property
-    def content_type(self):
-        return self.call.get("content_type", "")
-
-
-def event_of(body, declared):
-    """What a handler gets as its event."""
-    if not body:
-        return {}
-    kind, _, parameters = declared.partition(";")
-    kind = kind.strip().lower()
-    is_json = not kind or kind == "application/json" or kind.endswith("+json")
-    # What `curl -d` sends says that it is a form, whatever it is.
-    if is_json or (kind == FORM and body[:1] in (b"{", b"[")):
-        try:
-            return decode_json(body.decode("utf-8-sig" if body[:1] == b"\xef" else "utf-8"))
-        except (ValueError, RecursionError):
-            pass
-    if is_json or kind.startswith("text/") or kind in TEXT_TYPES or kind.endswith("+xml"):
-        charset = parameters.lower().partition("charset=")[2].partition(";")[0].strip(' "') or "utf-8"
-        try:
-            return body.decode(charset)
-        except (LookupError, ValueError):
-            pass
-    return body
-
-
-def pairs_of(query):
-    from urllib.parse import parse_qsl
-
-    try:
-        return parse_qsl(query, keep_blank_values=True, max_num_fields=10_000)
-    except ValueError:
-        return []
-
-
-class Http:
-    """The HTTP side of a request; what costs time is made when asked for."""
-
-    def __init__(self, head):
-        self.method = head.get("method", "POST")
-        self.scheme = head.get("scheme", "http")
-        # The address of who asks; None if nobody does by a network.
-        self.client = head.get("client")
-        self.path = head.get("path", "/")
-        self.query_string = head.get("query", "")
-        self.route = head.get("route")
-        self.params = dict(head.get("params") or ())
-        self._headers = head.get("headers") or ()
-
-    @property
-    def query(self):
-        """Names and values; of a name that occurs twice the last value."""
-        return dict(pairs_of(self.query_string))
-
-    @property
-    def headers(self):
-        """Lower-case names and values; those of one name are joined by commas."""
-        headers = {}
-        for name, value in self._headers:
-            between = "; " if name == "cookie" else ", "
-            headers[name] = headers[name] + between + value if name in headers else value
-        return headers
-
-
-class Context:
-    """What a handler may know about its call."""
-
-    memory_limit_in_mb = memory_mb
-
-    def __init__(self, request, head):
-        self._head = head
-        call = head.call
-        request_id = call.get("request_id", "")
-        if not request_id and len(request) == 16:
-            digits = request.hex()
-            request_id = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-        self.request_id = self.aws_request_id = request_id
-        self.function_name = call.get("function", "")
-        self.function_version = call.get("version", 0)
-        self._deadline_ms = call.get("deadline_ms") or time.time() * 1000 + timeout_ms
-
-    def get_remaining_time_in_millis(self):
-        return max(0, int(self._deadline_ms - time.time() * 1000))
-
-    @property
-    def http(self):
-        return Http(self._head.http)
-
-    @property
-    def cloud_event(self):
-        """The attributes of the CloudEvent that the request is; None if it is none."""
-        headers = self._head.http.get("headers") or ()
-        headers = {name[3:]: value for name, value in headers if name.startswith("ce-")}
-        if "specversion" not in headers:
-            return None
-        from urllib.parse import unquote
-
-        return {name: unquote(value) for name, value in headers.items()}
-
-
-# -------------------------------------------------------------------- calls
-
-
-class CallError(Exception):
-    """What comes of a call of a function that gave no answer, or one with a
-    status of 400 and more."""
-
-    def __init__(self, function, status, kind, body):
-        problem = problem_of(kind, body)
-        self.function, self.status, self.body = function, status, body
-        self.component = problem.get("component", "function")
-        self.reason = problem.get("detail") or f"it answered with status {status}: {shown(body)}"
-        self.request_id = problem.get("request_id", "")
-        self.suggestion = problem.get("suggestion", "")
-        request = f", request {self.request_id}" if self.request_id else ""
-        text = f"calling {function} failed: {self.reason} (component {self.component}{request})"
-        super().__init__(f"{text}; {self.suggestion}" if self.suggestion else text)
-
-
-def problem_of(kind, body):
-    if kind != "application/problem+json":
-        return {}
-    problem = decode_json(body.decode())
-    return problem if isinstance(problem, dict) else {}
-
-
-def shown(body):
-    return body[:ERROR_BYTES_SHOWN].decode("utf-8", "replace") + ("…" if len(body) > ERROR_BYTES_SHOWN else "")
-
-
-def payload_of(payload):
-    """Type and body of what a function is called with."""
-    if payload is None:
-        return "", b""
-    if isinstance(payload, str):
-        return "text/plain; charset=utf-8", utf8(payload)
-    if isinstance(payload, (bytes, bytearray, memoryview)):
-        return "application/octet-stream", bytes(payload)
-    return "application/json", json_bytes(payload, "the payload")
-
-
-def returned(kind, body):
-    """What a function that was called has returned."""
-    if body:
-        return event_of(body, kind)
-    if kind.startswith("text/"):
-        return ""
-    return b"" if kind == "application/octet-stream" else None
-
-
-def call(name, payload=None):
-    """Calls the function of a name, and gives what it returns."""
-    check_name(name)
-    return answered_with(name, *ask(name, *payload_of(payload)))  # noqa: F821 - the template's
-
-
-async def call_async(name, payload=None):
-    """The same for handlers that are coroutines."""
-    check_name(name)
-    return answered_with(name, *await ask_async(name, *payload_of(payload)))  # noqa: F821 - the template's
-
-
-def check_name(name):
-    if not isinstance(name, str):
-        raise TypeError(f"a function is called by its name, a str, not a {kind_name(type(name))}")
-
-
-def answered_with(name, status, kind, body):
-    if status >= 400:
-        raise CallError(name, status, kind, body)
-    return returned(kind, body)
-
-
 def install_sinew():
     """The module `sinew`, for functions to import."""
     module = type(sys)("sinew", "What a function may ask of the node that it runs on.")
-    for member in (call, call_async, CallError, function, workflow, Function, Step, StepError, isolated, result_at, sent, image_at, image_has, opened_at, opened_has, booster_at, booster_has,
+    for member in (call, call_async, CallError, Context, Http, function, workflow, Function, Step, StepError, isolated, result_at, sent, image_at, image_has, opened_at, opened_has, booster_at, booster_has,
                    tree_at):  # fmt: skip
         setattr(module, member.__name__, member)
         # As it is known to whoever reads what has it in it.

@@ -19,7 +19,11 @@ import types
 import unittest
 
 HERE = pathlib.Path(__file__).parent
-ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "wsgi.py", "reached.py", "workflow.py", "http_event.py", "function.py"))
+# What the node puts before the adapter's own text, and that.
+PARTS = (
+    "asgi.py", "wsgi.py", "reached.py", "json_values.py", "request.py", "calls.py", "steps.py", "workflow.py", "http_event.py", "function.py",
+)  # fmt: skip
+ADAPTER = "".join((HERE / name).read_text() for name in PARTS)
 # What the node puts before the template's own text.
 TEMPLATE = (
     "lines.py", "failures.py", "channel.py", "output.py", "within.py", "callees.py", "at_once.py", "shared.py", "turns.py", "rest.py", "images.py", "models.py", "heap.py", "owned.py", "followers.py",
@@ -697,7 +701,7 @@ class Tracebacks(Case):
         self.assertTrue(source.endswith("\nmain()\n"))
         code = compile(source.removesuffix("main()\n"), __file__, "exec", dont_inherit=True)
         # The node puts the adapter and lines before it.
-        template.ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "wsgi.py", "reached.py", "workflow.py", "http_event.py", "function.py"))
+        template.ADAPTER = ADAPTER
         for name in TEMPLATE:
             exec(compile((HERE / name).read_text(), __file__, "exec", dont_inherit=True), template.__dict__)
         exec(code, template.__dict__)

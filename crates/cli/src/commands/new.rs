@@ -144,10 +144,17 @@ fn personal(file: &str, text: &str, name: &str) -> String {
 
 fn readme(language: Language, name: &str) -> String {
     let body = language.body();
+    let tests = match language {
+        Language::Python => {
+            "\n`sinew sdk python` writes what tests import as `sinew`, and types for editors.\n"
+        }
+        Language::Node => "\n`sinew sdk node` writes what tests have as `sinew`, and types for editors.\n",
+        _ => "",
+    };
     format!(
         "# {name}\n\nA function for Sinew. In this directory:\n\n```sh\nsinew dev\n```\n\nruns it, tells where, and \
          reloads it as its files change. With a node running (`sinew up`):\n\n\
-         ```sh\nsinew deploy\nsinew invoke {name} -d '{body}'\nsinew describe {name}\n```\n"
+         ```sh\nsinew deploy\nsinew invoke {name} -d '{body}'\nsinew describe {name}\n```\n{tests}"
     )
 }
 

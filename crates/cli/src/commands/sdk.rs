@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sinew sdk`: what native functions are compiled with, one header and one file
-//! of C. It is of the same version as the node that it speaks to.
+//! `sinew sdk`: files for those who write functions. What they say is what this binary's
+//! node does, for most of it is made of the texts that the node itself runs.
+
+mod texts;
 
 use std::fs;
 use std::io;
@@ -16,10 +18,13 @@ use crate::output::Output;
 /// For what to write it, and where.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  sinew sdk c\n  sinew sdk c --to vendor && cc -O2 main.c vendor/sinew.c -pthread"
+    after_help = "Examples:\n  sinew sdk python                # tests of functions and workflows run without a node: pytest\n  \
+                  sinew sdk node && node --import ./sinew.mjs --test\n  \
+                  sinew sdk schema                # an editor completes and checks sinew.toml\n  \
+                  sinew sdk c --to vendor && cc -O2 main.c vendor/sinew.c -pthread"
 )]
 pub(crate) struct Arguments {
-    /// What functions are written in: c is for anything that calls C
+    /// For whom
     #[arg(value_enum)]
     language: Language,
     /// Write into this directory
@@ -29,51 +34,87 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Language {
-    /// C11 on Linux, and what is linked with it
+    /// sinew.py, for tests and scripts: calls a node's functions, and runs workflows in its process; sinew.pyi has its types
+    Python,
+    /// sinew.mjs, for tests and scripts: calls a node's functions; sinew.d.mts has types, for TypeScript and editors
+    #[value(alias = "javascript", alias = "js", alias = "typescript", alias = "ts")]
+    Node,
+    /// sinew.h and sinew.c, for native functions: C11 on Linux, and what is linked with it
     C,
+    /// sinew.schema.json, which editors check sinew.toml with
+    Schema,
 }
 
-const HEADER: &str = include_str!("../../../../guests/native/sinew.h");
-/// Lines of it name the parts.
-const SOURCE: &str = include_str!("../../../../guests/native/sinew.c");
-const PARTS: [(&str, &str); 9] = [
-    ("../template/line.h", include_str!("../../../../guests/template/line.h")),
-    ("../template/line.c", include_str!("../../../../guests/template/line.c")),
-    ("../heap/huge.h", include_str!("../../../../guests/heap/huge.h")),
-    ("text.c", include_str!("../../../../guests/native/text.c")),
-    ("channel.c", include_str!("../../../../guests/native/channel.c")),
-    ("calls.c", include_str!("../../../../guests/native/calls.c")),
-    ("answer.c", include_str!("../../../../guests/native/answer.c")),
-    ("memory.c", include_str!("../../../../guests/native/memory.c")),
-    ("serve.c", include_str!("../../../../guests/native/serve.c")),
-];
-/// Both files have it, so that a later one may take their places.
-const MARK: &str = "`sinew sdk c`";
+/// A file, and what only a file of ours has in it, so that a later one may take its place.
+struct Written {
+    name: &'static str,
+    text: String,
+    mark: &'static str,
+}
+
+impl Language {
+    fn files(self) -> Vec<Written> {
+        let file = |name, text, mark| Written { name, text, mark };
+        match self {
+            Self::Python => vec![
+                file("sinew.py", texts::python(), "`sinew sdk python`"),
+                file("sinew.pyi", texts::PYTHON_TYPES.to_owned(), "`sinew sdk python`"),
+            ],
+            Self::Node => vec![
+                file("sinew.mjs", texts::node(), "`sinew sdk node`"),
+                file("sinew.d.mts", texts::NODE_TYPES.to_owned(), "`sinew sdk node`"),
+            ],
+            Self::C => vec![
+                file("sinew.h", texts::C_HEADER.to_owned(), "`sinew sdk c`"),
+                file("sinew.c", texts::c(), "`sinew sdk c`"),
+            ],
+            Self::Schema => {
+                vec![file("sinew.schema.json", texts::SCHEMA.to_owned(), "urn:sinew:schema:sinew.toml")]
+            }
+        }
+    }
+
+    /// What to do with them.
+    fn next(self) -> &'static str {
+        match self {
+            Self::Python => {
+                "next: `import sinew` in tests and scripts finds it; on a node functions find the node's own"
+            }
+            Self::Node => "next: node --import ./sinew.mjs --test; on a node functions find the node's own",
+            Self::C => {
+                "next: compile sinew.c with the program, with -pthread, and deploy that with mode = \"native\""
+            }
+            Self::Schema => {
+                "next: make `#:schema ./sinew.schema.json` the first line of sinew.toml, for editors with Taplo (Even Better TOML)"
+            }
+        }
+    }
+}
 
 pub(crate) fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<()> {
-    let files = [("sinew.h", HEADER.to_owned()), ("sinew.c", source())];
-    for (name, _) in &files {
-        check_own(&arguments.to.join(name))?;
+    let files = arguments.language.files();
+    for file in &files {
+        check_own(&arguments.to.join(file.name), file.mark)?;
     }
     fs::create_dir_all(&arguments.to).map_err(|error| unreadable(&arguments.to, error))?;
-    for (name, text) in &files {
-        let path = arguments.to.join(name);
-        fs::write(&path, text).map_err(|error| unreadable(&path, error))?;
+    for file in &files {
+        let path = arguments.to.join(file.name);
+        fs::write(&path, &file.text).map_err(|error| unreadable(&path, error))?;
     }
-    let names = files.map(|(name, _)| arguments.to.join(name).to_string_lossy().into_owned());
+    let names = files.iter().map(|file| arguments.to.join(file.name).to_string_lossy().into_owned());
+    let names: Vec<String> = names.collect();
     if output.is_json() {
         return output.json(&json!({"files": names}));
     }
     names.iter().try_for_each(|name| output.line(name))?;
-    output
-        .say("next: compile sinew.c with the program, with -pthread, and deploy that with mode = \"native\"");
+    output.say(arguments.language.next());
     Ok(())
 }
 
 /// Refuses to write over what it has not written.
-fn check_own(path: &Path) -> anyhow::Result<()> {
+fn check_own(path: &Path, mark: &str) -> anyhow::Result<()> {
     match fs::read_to_string(path) {
-        Ok(text) if text.contains(MARK) => Ok(()),
+        Ok(text) if text.contains(mark) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         _ => {
             let what = format!("sdk: {} is there, and is none of its files", path.display());
@@ -82,44 +123,17 @@ fn check_own(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// The file of C, with its parts in the places where they are named.
-fn source() -> String {
-    let mut whole = String::new();
-    for line in SOURCE.split_inclusive('\n') {
-        match PARTS.iter().find(|(name, _)| included(line) == Some(name)) {
-            // What a part includes of the others is there before it.
-            Some((_, part)) => {
-                whole.extend(part.split_inclusive('\n').filter(|line| included(line).is_none()))
-            }
-            None => whole.push_str(line),
-        }
-    }
-    whole
-}
-
-/// The file of ours that a line names.
-fn included(line: &str) -> Option<&str> {
-    line.trim().strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_file_has_all_of_its_parts_once_and_names_none() {
-        let source = source();
-        let included: Vec<&str> = source.lines().filter(|line| line.starts_with("#include \"")).collect();
-        assert_eq!(included, ["#include \"sinew.h\""]);
-        for begin in [
-            "int64_t line_next(",
-            "static int json_more(",
-            "int sinew_call(",
-            "int sinew_serve(",
-            "int sinew_answer(",
-        ] {
-            assert_eq!(source.lines().filter(|line| line.starts_with(begin)).count(), 1, "{begin}");
+    fn each_file_has_its_mark() {
+        for language in Language::value_variants() {
+            for file in language.files() {
+                assert!(file.text.contains(file.mark), "{}", file.name);
+                assert!(file.text.ends_with('\n') && !file.text.ends_with("\n\n"), "{}", file.name);
+            }
         }
-        assert!(source.contains(MARK) && HEADER.contains(MARK));
     }
 }

@@ -13,7 +13,7 @@ const PATTERN_CHARS_MAX: usize = 1024;
 const LINES_MAX: usize = 10_000;
 
 /// What is never code unless `include` names it.
-const LEFT_OUT: [&str; 15] = [
+const LEFT_OUT: [&str; 18] = [
     ".sinew",
     ".gitignore",
     ".git",
@@ -29,6 +29,10 @@ const LEFT_OUT: [&str; 15] = [
     ".DS_Store",
     "/sinew.toml",
     "/.sinewignore",
+    // On a node functions have the node's own.
+    "/sinew.py",
+    "/sinew.pyi",
+    "/sinew.schema.json",
 ];
 
 /// What looks like a secret by its name. Everybody who may read the node's

@@ -80,15 +80,28 @@ pub(crate) enum Role {
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// As long as a template may take.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// What stands between a template and the handler of a function.
+macro_rules! python_adapter {
+    () => {
+        concat!(
+            include_str!("../../../../guests/python/asgi.py"),
+            include_str!("../../../../guests/python/wsgi.py"),
+            include_str!("../../../../guests/python/reached.py"),
+            include_str!("../../../../guests/python/json_values.py"),
+            include_str!("../../../../guests/python/request.py"),
+            include_str!("../../../../guests/python/calls.py"),
+            include_str!("../../../../guests/python/steps.py"),
+            include_str!("../../../../guests/python/workflow.py"),
+            include_str!("../../../../guests/python/http_event.py"),
+            include_str!("../../../../guests/python/function.py")
+        )
+    };
+}
+const PYTHON_ADAPTER: &str = python_adapter!();
 /// The template holds the adapter compiled, so that no instance has to.
 const PYTHON_SOURCE: &str = concat!(
     "ADAPTER = r'''",
-    include_str!("../../../../guests/python/asgi.py"),
-    include_str!("../../../../guests/python/wsgi.py"),
-    include_str!("../../../../guests/python/reached.py"),
-    include_str!("../../../../guests/python/workflow.py"),
-    include_str!("../../../../guests/python/http_event.py"),
-    include_str!("../../../../guests/python/function.py"),
+    python_adapter!(),
     "'''\n",
     include_str!("../../../../guests/python/lines.py"),
     include_str!("../../../../guests/python/failures.py"),
@@ -114,6 +127,9 @@ const NODE_SOURCE: &str = concat!(
     "(() => {'use strict';",
     "const ADAPTER = ((require) => {",
     include_str!("../../../../guests/node/loading.js"),
+    include_str!("../../../../guests/node/values.js"),
+    include_str!("../../../../guests/node/request.js"),
+    include_str!("../../../../guests/node/calls.js"),
     include_str!("../../../../guests/node/http_event.js"),
     include_str!("../../../../guests/node/function.js"),
     "return { adapt };})(require);",
@@ -123,15 +139,6 @@ const NODE_SOURCE: &str = concat!(
     include_str!("../../../../guests/node/failures.js"),
     include_str!("../../../../guests/node/template.js"),
     "})();"
-);
-/// What stands between a template and the handler of a function.
-const PYTHON_ADAPTER: &str = concat!(
-    include_str!("../../../../guests/python/asgi.py"),
-    include_str!("../../../../guests/python/wsgi.py"),
-    include_str!("../../../../guests/python/reached.py"),
-    include_str!("../../../../guests/python/workflow.py"),
-    include_str!("../../../../guests/python/http_event.py"),
-    include_str!("../../../../guests/python/function.py")
 );
 const NODE_ADAPTER: &str = "Object.assign(exports, module.adapt(SETTINGS, (url) => import(url)));";
 /// What comes before it where a function may reach hosts. Python and most
