@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The archive that people download: the binary, its licence, and what is to be said of those
+//! The archive that people download: the binary, a unit for systemd, its licence, and what is to be said of those
 //! whose code is in it. Beside it lies its hash, in the form that `sha256sum --check` reads.
 
 use std::fs;
@@ -23,6 +23,8 @@ pub(super) fn make(binary: &Path, notices: &str, folder: &Path) -> anyhow::Resul
     for file in ["LICENSE", "SECURITY.md"] {
         fs::copy(layout::root().join(file), inside.join(file))?;
     }
+    let unit = "sinew.service";
+    fs::copy(layout::root().join("docs/how-to").join(unit), inside.join(unit))?;
     fs::write(inside.join("NOTICES.txt"), notices)?;
     let committed = process::output(process::command("git").args(["show", "--no-patch", "--format=%ct"]))?;
     let file = format!("{name}.tar.gz");

@@ -4,6 +4,7 @@
 //! A flag wins over its `SINEW_*` variable, that over the file, that over
 //! the default. Only the default port gives way to a free one.
 
+mod service;
 mod telemetry;
 
 use std::io;
@@ -138,6 +139,9 @@ pub(crate) fn run(arguments: &Arguments, global: &Global, output: &Output) -> an
     let ran = node::run(&options, |running| {
         if let Err(error) = welcome(running, output) {
             tracing::warn!(%error, "the welcome could not be printed");
+        }
+        if let Err(error) = service::tell_ready() {
+            tracing::warn!(%error, "NOTIFY_SOCKET could not be told that the node is ready");
         }
     });
     ran.map_err(|error| explained(&error, &options))

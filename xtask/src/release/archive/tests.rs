@@ -28,14 +28,15 @@ fn the_same_files_make_the_same_archive_whose_hash_lies_beside_it() {
         made.push(fs::read(&archive).unwrap());
         let listed = process::output(process::command("tar").args(["-tvzf"]).arg(&archive)).unwrap();
         let lines: Vec<_> = listed.lines().collect();
-        assert_eq!(lines.len(), 5, "{listed}");
-        let [folder, licence, notices, security, program] = lines[..] else { panic!("{listed}") };
+        assert_eq!(lines.len(), 6, "{listed}");
+        let [folder, licence, notices, security, program, unit] = lines[..] else { panic!("{listed}") };
         for (line, end) in [
             (folder, "/"),
             (licence, "/LICENSE"),
             (notices, "/NOTICES.txt"),
             (security, "/SECURITY.md"),
             (program, "/sinew"),
+            (unit, "/sinew.service"),
         ] {
             assert!(line.ends_with(end) && line.contains(" 0/0 "), "{line}");
         }
