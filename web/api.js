@@ -20,12 +20,21 @@ export async function get(path, query = {}) {
 
 /** Has the node do something. */
 export const post = (path) => ask(path, "POST");
+export const put = (path, value) => ask(path, "PUT", value);
+export const remove = (path) => ask(path, "DELETE");
 
-async function ask(path, method) {
-  const headers = { accept: "application/json" };
-  if (key.get()) headers.authorization = `Bearer ${key.get()}`;
-  const response = await fetch(`/v1/${path}`, { method, headers, credentials: "omit" });
-  if (response.ok) return response.json();
+/** Calls a function; what it answers is the caller's to read, whatever it is. */
+export const call = (url, body, kind) =>
+  fetch(url, { method: "POST", body, headers: { "content-type": kind, ...authorization() }, credentials: "omit", redirect: "manual" });
+
+const authorization = () => (key.get() ? { authorization: `Bearer ${key.get()}` } : {});
+
+async function ask(path, method, value) {
+  const headers = { accept: "application/json", ...authorization() };
+  if (value !== undefined) headers["content-type"] = "application/json";
+  const body = value === undefined ? undefined : JSON.stringify(value);
+  const response = await fetch(`/v1/${path}`, { method, headers, body, credentials: "omit" });
+  if (response.ok) return response.status === 204 ? undefined : response.json();
   const problem = await response.json().catch(() => ({}));
   const error = new Error(problem.detail ?? problem.title ?? `the node answered ${response.status}`);
   error.status = response.status;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // All functions, and one of them.
 
-import { get, part } from "./api.js";
+import { button } from "./acting.js";
+import { get, part, put } from "./api.js";
+import { callAnswer, callForm } from "./calling.js";
 import { latencyChart, requestsChart, spark } from "./charts.js";
-import { bytes, cards, count, h, rate, share, table, time } from "./elements.js";
+import { bytes, cards, count, h, rate, share, table, time, when } from "./elements.js";
 import { requestsTable } from "./requests.js";
 
 const link = (name) => h("a", { href: `#/functions/${part(name)}` }, name);
@@ -60,23 +62,45 @@ export async function functionPage([name]) {
     ]),
     h("div", { class: "charts" }, requestsChart(found.series), latencyChart(found.series)),
     h("h2", {}, "Call it"),
-    h("pre", {}, `curl ${location.origin}${found.url} -d '{}'\nsinew invoke ${found.name} -d '{}'`),
+    callForm(found),
+    callAnswer(found),
     h("h2", {}, "Last requests"),
     requestsTable(records, false),
     h("h2", {}, "Versions"),
-    table("Versions", [["version", true], ["deployment"], [""]], found.versions.map(({ version, deployment }) => [
-      String(version),
-      h("code", {}, deployment),
-      version === found.version
-        ? h("span", { class: "good" }, "serves")
-        : h("code", { class: "quiet" }, `sinew rollback ${found.name} --to ${version}`),
-    ])),
+    versionsTable(found),
     h("h2", {}, "Settings"),
     table("Settings", [["name"], ["value"]], [
       ["memory", bytes(found.limits.memory_bytes)],
       ...Object.entries({ ...found.serving, ...found.settings }),
     ].map(([name, value]) => [name, h("td", { class: "wide" }, String(value))])),
   ];
+}
+
+/** Versions, the newest first, and what lets each of them serve. */
+function versionsTable(found) {
+  const live = found.aliases.live ?? [];
+  const columns = [["version", true], ["deployed"], ["says"], ["requests", true], ["failed", true], ["gets"], [""]];
+  return table("Versions", columns, found.versions.map((each) => [
+    h("td", { class: "number", title: each.deployment }, String(each.version)),
+    each.deployed_ms === undefined ? "–" : when(each.deployed_ms),
+    h("td", { class: "line", title: each.note ?? "" }, each.note ?? h("span", { class: "quiet" }, "–")),
+    count(each.requests),
+    failed(each.failures, each.requests),
+    gets(live.find(({ version }) => version === each.version)),
+    serveButtons(found, live, each.version),
+  ]));
+}
+
+const gets = (share) => (share ? h("span", { class: "good" }, share.percent === 100 ? "all requests" : `${share.percent} %`) : "–");
+
+/** All requests for a version, or a tenth of those of the one that gets most. */
+function serveButtons({ name, version: main }, live, version) {
+  if (live.length === 1 && version === main) return "";
+  const set = (versions) => () => put(`functions/${part(name)}/aliases/live`, { versions });
+  const all = button("all requests", `Version ${version} gets all requests`, set([{ version, percent: 100 }]), "all requests, now?");
+  if (live.some((share) => share.version === version)) return all;
+  const some = [{ version: main, percent: 90 }, { version, percent: 10 }];
+  return h("span", { class: "buttons" }, all, button("10 %", `Version ${version} gets a tenth of the requests`, set(some), "10 %, now?"));
 }
 
 function failed(failures, requests) {

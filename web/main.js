@@ -72,8 +72,8 @@ function swap(content) {
     const old = page.children[index];
     if (old.isEqualNode(child)) return;
     const focused = old.contains(document.activeElement) ? document.activeElement : undefined;
-    // A field keeps what is typed.
-    if (focused && focused.localName !== "a") return;
+    // A field keeps what is typed, and a button what it asks, or does.
+    if ((focused && focused.localName !== "a") || old.querySelector("button.asks, button.busy")) return;
     const scrolled = old.scrollLeft;
     old.replaceWith(child);
     child.scrollLeft = scrolled;
@@ -103,6 +103,7 @@ async function aboutNode() {
 }
 
 addEventListener("hashchange", () => show(true));
+addEventListener("changed", () => show(false));
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : show(false)));
 show(true);
 aboutNode();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that are made later: what waits, what is due when, and what nobody tries any more.
 
+import { button } from "./acting.js";
 import { get, part, post } from "./api.js";
 import { bytes, cards, count, h, table, time, when } from "./elements.js";
 
@@ -53,19 +54,4 @@ function deadLetters(letters) {
 }
 
 /** Has a call tried again, as if it were new. */
-function redriveButton(id) {
-  const act = async (event) => {
-    const button = event.currentTarget;
-    button.disabled = true;
-    button.textContent = "redriving …";
-    try {
-      await post(`dlq/${part(id)}/redrive`);
-      button.textContent = "redriven";
-    } catch (error) {
-      button.disabled = false;
-      button.textContent = "try again";
-      button.title = error.message;
-    }
-  };
-  return h("button", { onclick: act, "aria-label": `Redrive ${id}` }, "redrive");
-}
+const redriveButton = (id) => button("redrive", `Redrive ${id}`, () => post(`dlq/${part(id)}/redrive`));

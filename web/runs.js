@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The last runs of workflows, and one of them: its graph, where its time went, its steps.
 
-import { get, part } from "./api.js";
+import { button } from "./acting.js";
+import { get, part, remove } from "./api.js";
 import { bytes, cards, count, h, svg, table, time, when } from "./elements.js";
 import { graphKeys, graphPicture } from "./run_graph.js";
 import { grouped } from "./run_groups.js";
@@ -219,7 +220,7 @@ function failures(steps) {
 
 function links(run) {
   const requests = run.request_id ? h("a", { href: `#/requests/${part(run.request_id)}` }, "its requests, and what they printed") : undefined;
-  const cancel = OVER.includes(run.state) ? undefined : h("code", {}, `sinew workflow cancel ${run.id}`);
+  const cancel = OVER.includes(run.state) ? undefined : button("cancel the run", `Cancel ${run.id}`, () => remove(`runs/${part(run.id)}`), "end it now?");
   return h("p", { class: "quiet" }, requests, requests ? ". " : "", h("code", {}, `sinew workflow describe ${run.id} --steps`), " ", cancel);
 }
 

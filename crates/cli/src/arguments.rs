@@ -63,7 +63,7 @@ pub(crate) enum Command {
     Up(commands::up::Arguments),
     /// Write a new function into a directory
     New(commands::new::Arguments),
-    /// Write what native functions are compiled with
+    /// Write what tests and scripts have as `sinew`, what native functions are compiled with, or the manifest's schema
     Sdk(commands::sdk::Arguments),
     /// Run the functions of sinew.toml here, and reload them as their files change
     Dev(commands::dev::Arguments),
@@ -87,6 +87,8 @@ pub(crate) enum Command {
     Dlq(commands::dlq::Arguments),
     /// Run workflows, and look at their runs
     Workflow(commands::workflow::Arguments),
+    /// Be an agent's server of tools, which are functions (Model Context Protocol)
+    Mcp(commands::mcp::Arguments),
     /// Make, list and revoke keys of the API
     Key(commands::key::Arguments),
     /// Remove a function

@@ -152,10 +152,14 @@ impl Node {
         &mut self,
         wanted: &[(&str, Handle)],
         serve: bool,
+        note: &str,
     ) -> anyhow::Result<Vec<Deployed>> {
         let one =
             |(name, deployment): &(&str, Handle)| json!({"name": name, "deployment": deployment.to_string()});
-        let body = json!({"functions": wanted.iter().map(one).collect::<Vec<_>>(), "serve": serve});
+        let mut body = json!({"functions": wanted.iter().map(one).collect::<Vec<_>>(), "serve": serve});
+        if !note.is_empty() {
+            body["note"] = note.into();
+        }
         let request = Request::post("/v1/functions").header(CONTENT_TYPE, JSON);
         let answer = self.json(request, whole(body.to_string())).await?;
         let all = answer["functions"].as_array().context("the node's answer has no functions")?;

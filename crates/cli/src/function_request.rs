@@ -27,6 +27,9 @@ pub(crate) struct FunctionRequest {
     /// The body; JSON is sent as such, and @FILE is what is in a file
     #[arg(short, long, value_name = "DATA", conflicts_with = "file")]
     data: Option<String>,
+    /// The same, and an @ at its beginning is an @
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "file"])]
+    data_raw: Option<String>,
     /// A file as the body; - is stdin [default: stdin, if it is no terminal]
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -99,6 +102,9 @@ impl FunctionRequest {
     }
 
     fn source(&self) -> Source<'_> {
+        if let Some(text) = &self.data_raw {
+            return Source::Text(text);
+        }
         let named = self.data.as_deref().and_then(|data| data.strip_prefix('@'));
         if let (Some(data), None) = (&self.data, named) {
             return Source::Text(data);

@@ -9,6 +9,7 @@
 mod address;
 mod arguments;
 mod bytecode;
+mod calendar;
 mod client;
 mod commands;
 mod deployment;
@@ -121,6 +122,7 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Alias(arguments) => commands::alias::run(&arguments, node, output).await,
         Command::Dlq(arguments) => commands::dlq::run(&arguments, node, output).await,
         Command::Workflow(arguments) => commands::workflow::run(&arguments, node, output).await,
+        Command::Mcp(arguments) => commands::mcp::run(&arguments, node, output).await,
         Command::Key(arguments) => commands::key::run(&arguments, node, output).await,
         Command::Secret(arguments) => commands::secret::run(&arguments, node, output).await,
         Command::Delete(arguments) => commands::delete::run(&arguments, node, output).await,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use axum::http::HeaderValue;
 use objects::Handle;
+use serde_json::{Map, Value};
 
 use crate::counts::Counts;
 use crate::journal::Record;
@@ -71,6 +72,10 @@ pub struct Served {
     pub hosts: Vec<String>,
     /// It answers without a key.
     pub is_public: bool,
+    /// What it is as a tool of agents, if it is one.
+    pub tool: Option<Arc<Tool>>,
+    /// When the version came, and why; of those that older nodes made nothing is known.
+    pub origin: Option<Origin>,
     /// Of all versions of the function since the node started.
     pub counts: Arc<Counts>,
     /// Of this version.
@@ -83,6 +88,35 @@ impl Served {
         self.version_counts.ended(record.failure.is_some(), record.usage.cpu_us);
         self.counts.ended(now, record, cpu_between);
     }
+}
+
+/// What agents are told of a function.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tool {
+    /// What it does, for whoever chooses among tools.
+    pub description: String,
+    /// What its event is: a JSON schema of an object.
+    pub input: Value,
+    /// It changes nothing.
+    pub is_read_only: bool,
+}
+
+impl Tool {
+    /// The first member that its event has to have, and has not.
+    pub(crate) fn missing(&self, arguments: &Map<String, Value>) -> Option<&str> {
+        let required = self.input.get("required").and_then(Value::as_array);
+        let mut names = required.into_iter().flatten().filter_map(Value::as_str);
+        names.find(|name| !arguments.contains_key(*name))
+    }
+}
+
+/// When a version came, and what was said of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// Milliseconds since 1970, by the node's clock.
+    pub at_ms: u64,
+    /// What whoever deployed it has said of it: a line, or nothing.
+    pub note: String,
 }
 
 /// What a workflow says of one of its functions. What it does not say is the workflow's own.
@@ -410,19 +444,24 @@ pub trait Functions: Send + Sync {
 
     /// Keeps deployments under names, durably, each as a new version unless it is
     /// the newest one, and has all of them serve all requests, at once, if they `serve`. Where
-    /// one is refused, nothing changes.
+    /// one is refused, nothing changes. `note` is kept with those that are new.
     ///
     /// # Errors
     /// Which one, with [`FunctionError::Invalid`] or [`FunctionError::Store`].
-    fn deploy_all(&self, wanted: &[(String, Handle)], serve: bool) -> Result<Vec<Deployed>, NotDeployed>;
+    fn deploy_all(
+        &self,
+        wanted: &[(String, Handle)],
+        serve: bool,
+        note: &str,
+    ) -> Result<Vec<Deployed>, NotDeployed>;
 
-    /// The same of one.
+    /// The same of one, of which nothing is said.
     ///
     /// # Errors
     /// [`FunctionError::Invalid`], [`FunctionError::Store`].
     fn deploy(&self, name: &str, deployment: Handle, serves: bool) -> Result<Deployed, FunctionError> {
-        let mut deployed =
-            self.deploy_all(&[(name.to_owned(), deployment)], serves).map_err(|not| not.error)?;
+        let wanted = [(name.to_owned(), deployment)];
+        let mut deployed = self.deploy_all(&wanted, serves, "").map_err(|not| not.error)?;
         deployed.pop().ok_or_else(|| FunctionError::Failed("what was deployed is not told".to_owned()))
     }
 

@@ -138,7 +138,7 @@ fn needed(route: Option<&str>, method: &Method) -> Option<Scope> {
     let under = |prefixes: &[&str]| prefixes.iter().any(|prefix| route.starts_with(prefix));
     if matches!(route, "/healthz" | "/readyz") {
         None
-    } else if under(&["/function/", "/async-function/", "/2015-03-31/"])
+    } else if under(&["/function/", "/async-function/", "/2015-03-31/", "/v1/mcp"])
         || (method == Method::GET && under(&["/v1/async/"]))
     {
         Some(Scope::Invoke)
@@ -303,6 +303,7 @@ mod tests {
         for (route, scope) in [
             ("/function/{name}", Scope::Invoke),
             ("/v1/async/{id}", Scope::Invoke),
+            ("/v1/mcp", Scope::Invoke),
             ("/v1/dlq", Scope::Deploy),
             ("/v1/runs/{id}", Scope::Deploy),
             ("/v1/labels/{*name}", Scope::Deploy),

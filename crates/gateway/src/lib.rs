@@ -67,7 +67,8 @@ pub use exports::{Export, ExportError, Exported, Exporter, Exporting};
 pub use front::Front;
 pub use functions::{
     CallReport, Deployed, Details, EgressCounts, Follower, Following, FunctionError, Functions, Instances,
-    Intake, Interpreter, NotDeployed, Phases, RouteError, Routed, Served, StepSettings, VersionCounts,
+    Intake, Interpreter, NotDeployed, Origin, Phases, RouteError, Routed, Served, StepSettings, Tool,
+    VersionCounts,
 };
 pub use invocation::{LineCall, LineEnd, LineOffer};
 pub use journal::ArchiveOptions;

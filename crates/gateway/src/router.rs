@@ -145,7 +145,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Pace::{Long, Quick, Vital};
     use Verb::{Any, Delete, Get, Post, Put};
     use routes::{
-        call, dashboard, dead_letters, deferred, explain, functions, identity, keys, lambda, logs,
+        call, dashboard, dead_letters, deferred, explain, functions, identity, keys, lambda, logs, mcp,
         operations, runs, secrets,
     };
     let mut endpoints = storage();
@@ -184,6 +184,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Delete, "/v1/dlq/{id}", Quick, dead_letters::purge),
         Endpoint::new(Post, "/v1/dlq/{id}/redrive", Quick, dead_letters::redrive),
         Endpoint::new(Post, "/2015-03-31/functions/{name}/invocations", Long, lambda::invoke),
+        Endpoint::new(Post, "/v1/mcp", Long, mcp::answer),
+        Endpoint::new(Get, "/v1/mcp", Quick, mcp::post_alone),
+        Endpoint::new(Delete, "/v1/mcp", Quick, mcp::post_alone),
         Endpoint::new(Get, "/v1/explain/{handle}", Quick, explain::explain),
         Endpoint::new(Get, "/v1/status", Quick, operations::status),
         Endpoint::new(Get, "/v1/interpreters/{runtime}", Quick, functions::interpreter),

@@ -19,6 +19,7 @@ mod labels;
 mod limits;
 mod lines;
 mod logs;
+mod mcp;
 mod nested;
 mod objects;
 mod operations;

@@ -12,6 +12,7 @@ mod labels;
 mod module;
 mod routes;
 mod steps;
+mod tool;
 mod traffic;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use gateway::{
     CallReport, Counts, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, Interpreter,
-    NotDeployed, RouteError, Routed, Served, StepSettings,
+    NotDeployed, Origin, RouteError, Routed, Served, StepSettings,
 };
 use objects::{Handle, Limits, Pairs};
 use parking_lot::{Mutex, RwLock};
@@ -247,8 +248,8 @@ impl Deployments {
             }
             let totals = Arc::new(Counts::default());
             let mut function = Function { versions: BTreeMap::new(), aliases: labelled.aliases, totals };
-            for (number, handle) in labelled.versions {
-                match deployments.version(&name, number, handle, &function.totals) {
+            for (number, (handle, origin)) in labelled.versions {
+                match deployments.version(&name, (number, origin), handle, &function.totals) {
                     Ok(version) => _ = function.versions.insert(number, version),
                     Err(reason) => {
                         tracing::error!(name, number, reason, "a version cannot serve; deploy it again");
@@ -269,13 +270,13 @@ impl Deployments {
     fn version(
         &self,
         name: &str,
-        number: u64,
+        numbered: (u64, Option<Origin>),
         handle: Handle,
         totals: &Arc<Counts>,
     ) -> Result<Version, String> {
         let deployment = Deployment::read(&self.store, handle)?;
         Ok(Version {
-            served: Arc::new(deployment.served(name, number, handle, totals.clone())),
+            served: Arc::new(deployment.served(name, numbered, handle, totals.clone())),
             limits: deployment.limits,
             expected: deployment.expected,
             routes: deployment.routes.into(),
@@ -554,8 +555,13 @@ impl Functions for Deployments {
         Ok(read.hosts().iter().filter(|host| !is_known(host)).cloned().collect())
     }
 
-    fn deploy_all(&self, wanted: &[(String, Handle)], serves: bool) -> Result<Vec<Deployed>, NotDeployed> {
-        self.deploy_together(wanted, serves)
+    fn deploy_all(
+        &self,
+        wanted: &[(String, Handle)],
+        serves: bool,
+        note: &str,
+    ) -> Result<Vec<Deployed>, NotDeployed> {
+        self.deploy_together(wanted, serves, note)
     }
 
     fn roll_back(&self, name: &str, version: Option<u64>) -> Result<Deployed, FunctionError> {

@@ -2,12 +2,12 @@
 //! `sinew backup`: points in time of a home, in a folder elsewhere.
 
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::fsck;
+use crate::calendar;
 use crate::exit::{Code, Stop};
 use crate::node_api::Node;
 use crate::output::Output;
@@ -63,7 +63,7 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
     if arguments.keep.is_some() || !arguments.forget.is_empty() {
         return forget(to, arguments, output).await;
     }
-    let point = arguments.name.clone().unwrap_or_else(|| stamp(now_s()));
+    let point = arguments.name.clone().unwrap_or_else(|| calendar::stamp(calendar::now().as_secs()));
     let job = match &arguments.home {
         Some(home) => {
             let (home, to, point) = (home.clone(), to.clone(), point.clone());
@@ -120,7 +120,7 @@ fn list(to: &Path, output: &Output) -> anyhow::Result<()> {
         let secrets = if point.files.iter().any(|file| file == "secrets") { "sealed" } else { "none" };
         vec![
             point.name.clone(),
-            date(point.made_ms / 1000),
+            calendar::date(point.made_ms / 1000),
             grouped(point.labels),
             grouped(point.missing),
             secrets.to_owned(),
@@ -195,58 +195,5 @@ async fn forget(to: PathBuf, arguments: &Arguments, output: &Output) -> anyhow::
     match names.is_empty() {
         true => output.line(&format!("there is nothing to forget; {freed} less on the disk")),
         false => output.line(&format!("forgotten: {}; {freed} less on the disk", names.join(", "))),
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a point in time is named by the time")]
-fn now_s() -> u64 {
-    std::time::SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-/// Year, month and day, and the seconds of that day, in UTC.
-fn parts(seconds: u64) -> (u64, u64, u64, u64) {
-    // Years begin in March, so that the day which some have more is the last.
-    let days = seconds / 86_400 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year + u64::from(month <= 2), month, day, seconds % 86_400)
-}
-
-/// A time as a name: in order, and a label's.
-fn stamp(seconds: u64) -> String {
-    let (year, month, day, rest) = parts(seconds);
-    format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
-}
-
-/// A time for people. One that no clock has told is shown as it is.
-fn date(seconds: u64) -> String {
-    if seconds > 253_402_300_799 {
-        return format!("{seconds} s after 1970");
-    }
-    let (year, month, day, rest) = parts(seconds);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_told_as_calendars_do() {
-        for (seconds, told) in [
-            (0, "1970-01-01 00:00:00 UTC"),
-            (951_782_400, "2000-02-29 00:00:00 UTC"),
-            (1_795_442_719, "2026-11-23 14:05:19 UTC"),
-            (4_107_542_399, "2100-02-28 23:59:59 UTC"),
-            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
-        ] {
-            assert_eq!(date(seconds), told);
-        }
-        assert_eq!(stamp(1_795_442_719), "20261123T140519Z");
-        assert_eq!(date(u64::MAX), format!("{} s after 1970", u64::MAX));
     }
 }

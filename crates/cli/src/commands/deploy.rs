@@ -28,7 +28,7 @@ use crate::upload::Uplink;
 /// What to deploy.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sinew deploy\n  sinew deploy services/a services/b\n  \
-    sinew deploy --function hello")]
+    sinew deploy --function hello\n  sinew deploy -m \"$(git log -1 --format='%h %s')\"")]
 pub(crate) struct Arguments {
     /// Directories with a sinew.toml, or such files [default: .]
     #[arg(value_name = "PATH")]
@@ -39,6 +39,9 @@ pub(crate) struct Arguments {
     /// Keep the new version, and let the old ones go on serving; `sinew alias` shares requests
     #[arg(long)]
     no_traffic: bool,
+    /// A line that is kept with the new versions, and told by `sinew describe`
+    #[arg(short, long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    message: String,
     /// Tell the progress, also where stderr is no terminal
     #[arg(long)]
     progress: bool,
@@ -78,8 +81,10 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         .zip(&uploaded)
         .map(|(one, parts)| (one.function.name.as_str(), parts.deployment))
         .collect();
-    let deployed =
-        node.deploy_all(&handles, !arguments.no_traffic).await.map_err(|error| refused(&handles, error))?;
+    let deployed = node
+        .deploy_all(&handles, !arguments.no_traffic, &arguments.message)
+        .await
+        .map_err(|error| refused(&handles, error))?;
     let sources = wanted.iter().map(|one| &one.function).zip(&uploaded);
     for ((source, before), deployed) in sources.zip(&before).zip(&deployed) {
         tell(source, before, deployed, begun, node, output).await?;

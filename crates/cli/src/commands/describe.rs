@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::calendar::date;
 use crate::exit::{Code, Stop};
 use crate::node_api::Node;
 use crate::output::Output;
@@ -113,6 +114,12 @@ fn described(function: &Value) -> String {
             && requests > 0
         {
             told += &format!("  {} requests, {} failures", grouped(requests), grouped(failures));
+        }
+        if let Some(at_ms) = version["deployed_ms"].as_u64() {
+            told += &format!("  {}", date(at_ms / 1000));
+        }
+        if let Some(note) = version["note"].as_str() {
+            told += &format!("  {}", super::logs::plain(note));
         }
         lines.push((format!("version {number}"), told));
     }

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::calendar;
 use crate::node_api::Node;
 use crate::output::Output;
 use crate::quantity::grouped;
@@ -28,6 +29,7 @@ pub(crate) async fn run(node: &mut Node, output: &Output) -> anyhow::Result<()> 
         "COLD STARTS",
         "IDLE",
         "BUSY",
+        "DEPLOYED",
         "URL",
         "ROUTES",
     ];
@@ -58,6 +60,7 @@ fn row(function: &Value) -> Vec<String> {
         number(&function["cold_starts"]),
         number(&instances["idle"]),
         number(&instances["busy"]),
+        function["deployed_ms"].as_u64().map_or("-".to_owned(), |ms| calendar::date(ms / 1000)),
         text("url"),
         routes(function),
     ]

@@ -3,11 +3,12 @@
 
 mod shown;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::calendar::{self, clock};
 use crate::exit::{Code, Stop};
 use crate::function_api::LogsWanted;
 use crate::node_api::Node;
@@ -145,10 +146,8 @@ fn show(entries: &[Entry], arguments: &Arguments, output: &Output) -> anyhow::Re
 }
 
 /// The time of day so long ago, in milliseconds since 1970.
-#[expect(clippy::disallowed_methods, reason = "people ask by the time of day")]
 fn since_ms(ago: Duration) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.saturating_sub(ago).as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(calendar::now().saturating_sub(ago).as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A line for the request, and what it printed and why it failed below.
@@ -215,32 +214,6 @@ pub(super) fn plain(line: &str) -> String {
     line.chars().map(|each| if each.is_control() && each != '\t' { '\u{fffd}' } else { each }).collect()
 }
 
-/// The time of day, in UTC, of microseconds since 1970; with the date if it is not today's.
-fn clock(us: u64) -> String {
-    const DAY_US: u64 = 86_400_000_000;
-    let (seconds, millis) = (us / 1_000_000 % 86_400, us / 1000 % 1000);
-    let time = format!("{:02}:{:02}:{:02}.{millis:03}Z", seconds / 3600, seconds / 60 % 60, seconds % 60);
-    if us / DAY_US == since_ms(Duration::ZERO) / (DAY_US / 1000) {
-        return time;
-    }
-    let (year, month, day) = date(us / DAY_US);
-    format!("{year}-{month:02}-{day:02} {time}")
-}
-
-/// Year, month and day of a number of days since 1970: a year begins in March here, so that its last day is the one
-/// that may not be there.
-fn date(days: u64) -> (u64, u64, u64) {
-    const DAYS_OF_400_YEARS: u64 = 146_097;
-    let since_march_of_0 = days + 719_468;
-    let (era, day) = (since_march_of_0 / DAYS_OF_400_YEARS, since_march_of_0 % DAYS_OF_400_YEARS);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let of_year = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year + next, month, day)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,25 +254,6 @@ mod tests {
             ["    two \u{fffd}[2J", "    ValueError: no"],
             "what was not told before"
         );
-    }
-
-    #[test]
-    fn days_are_those_of_the_calendar() {
-        for (days, told) in [
-            (0, (1970, 1, 1)),
-            (58, (1970, 2, 28)),
-            (59, (1970, 3, 1)),
-            (364, (1970, 12, 31)),
-            (11_016, (2000, 2, 29)),
-            (11_017, (2000, 3, 1)),
-            (20_787, (2026, 11, 30)),
-            (47_540, (2100, 2, 28)),
-            (47_541, (2100, 3, 1)),
-        ] {
-            assert_eq!(date(days), told);
-        }
-        let now = since_ms(Duration::ZERO) * 1000;
-        assert_eq!(clock(now).len(), "15:00:00.123Z".len(), "of today the time is enough");
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod ls;
 pub(crate) mod map;
+pub(crate) mod mcp;
 pub(crate) mod new;
 pub(crate) mod oci;
 pub(crate) mod put;

@@ -112,6 +112,9 @@ pub(crate) fn serving(function: &Function) -> Pairs {
             pairs.insert("content-type".to_owned(), kind.clone());
         }
     }
+    if let Some(tool) = &function.tool {
+        pairs.insert("tool".to_owned(), tool.clone());
+    }
     pairs.insert("runtime".to_owned(), function.runtime.on_the_node().name().to_owned());
     let delivery = &function.delivery;
     number(&mut pairs, "async.max-attempts", delivery.max_attempts, ATTEMPTS_DEFAULT);

@@ -40,6 +40,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("routes", &["array"]),
     ("hosts", &["array"]),
     ("public", &["boolean"]),
+    ("tool", &["string", "object"]),
     ("schedules", &["array"]),
     ("async", &["object"]),
     ("build", &["object"]),
@@ -59,6 +60,10 @@ pub(super) const STEP: &[(&str, &[&str])] = &[
     ("retry-delay", &["string", "number"]),
     ("timeout", &["string", "number"]),
 ];
+
+/// Fields of a function's `tool`.
+pub(super) const TOOL: &[(&str, &[&str])] =
+    &[("description", &["string"]), ("input", &["object"]), ("read-only", &["boolean"])];
 
 /// Fields of a function's `build`.
 pub(super) const BUILD: &[(&str, &[&str])] =

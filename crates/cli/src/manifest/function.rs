@@ -13,7 +13,7 @@ use super::glob::Glob;
 use super::module::{self, Module};
 use super::reader::Reader;
 use super::together::{self, Together};
-use super::{fields, variables, workflow};
+use super::{fields, tool, variables, workflow};
 
 /// Memory of a function that does not say.
 const MEMORY_DEFAULT_BYTES: u64 = 256 << 20;
@@ -188,6 +188,8 @@ pub(crate) struct Function {
     pub(crate) hosts: Vec<String>,
     /// It answers without a key.
     pub(crate) public: bool,
+    /// What agents are told of it, as the JSON that nodes read.
+    pub(crate) tool: Option<String>,
     /// Five fields of cron, or `@hourly` and the like.
     pub(crate) schedules: Vec<String>,
     pub(crate) delivery: Delivery,
@@ -232,6 +234,7 @@ impl Function {
             routes: Vec::new(),
             hosts: Vec::new(),
             public: false,
+            tool: None,
             schedules: Vec::new(),
             delivery: Delivery::default(),
             build: None,
@@ -391,6 +394,7 @@ fn field(
         "routes" => function.routes = routes(value, reader)?,
         "hosts" => function.hosts = own_hosts(value, reader)?,
         "public" => function.public = reader.switch(value)?,
+        "tool" => function.tool = Some(tool::read(value, reader)?),
         "schedules" => function.schedules = schedules(value, reader)?,
         "async" => function.delivery = delivery(value, reader)?,
         "build" => function.build = Some(build(value, reader)?),

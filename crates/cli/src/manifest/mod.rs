@@ -17,6 +17,7 @@ mod glob;
 mod module;
 mod reader;
 mod together;
+mod tool;
 mod variables;
 mod workflow;
 

@@ -239,6 +239,7 @@ fn the_published_schema_knows_the_same_fields() {
         ("build", fields::BUILD),
         ("async", fields::ASYNC),
         ("step", fields::STEP),
+        ("tool", fields::TOOL),
     ] {
         let definition = &schema["$defs"][place];
         assert_eq!(definition["additionalProperties"], false, "{place}");

@@ -108,7 +108,7 @@ fn step(table: &DeTable<'_>, reader: &mut Reader<'_>) -> Option<Value> {
 }
 
 /// A value of TOML as JSON, with the variables in its texts replaced.
-fn json(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>, depth: usize) -> Option<Value> {
+pub(super) fn json(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>, depth: usize) -> Option<Value> {
     if depth > DEPTH_MAX {
         return reader
             .fault(value.span(), format!("tables within tables, more than {DEPTH_MAX} levels deep"));

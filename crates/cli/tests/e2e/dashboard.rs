@@ -54,7 +54,9 @@ fn people_see_functions_their_requests_and_why_they_failed() {
     let list = page(&node, "");
     assert!(list.contains("href=\"#/functions/greeter\"") && list.contains("1 (25.0 %)"), "{list}");
     let function = page(&node, "#/functions/greeter");
-    for shown in ["python, version 1", "sinew invoke greeter", "serves", "256 MiB", "<path class=\"half\""] {
+    for shown in
+        ["python, version 1", "sinew invoke greeter", "all requests", "256 MiB", "<path class=\"half\""]
+    {
         assert!(function.contains(shown), "{shown}\n{function}");
     }
     let failed = page(&node, "#/requests?failed=yes");
@@ -210,7 +212,7 @@ fn a_run_that_goes_on_is_seen(node: &Node) -> String {
     }
     let live = last_run(node);
     let run = page(node, &format!("#/runs/{live}"));
-    has_all(&run, &["1 running", "class=\"node running\"", "running for", "sinew workflow cancel"]);
+    has_all(&run, &["1 running", "class=\"node running\"", "running for", "cancel the run"]);
     live
 }
 

@@ -121,10 +121,16 @@ fn classes_are_compiled_called_and_told_where_they_fail() {
     write("shop/Bytes.java", BYTES);
     write("shop/Meets.java", MEETS);
     write("other.py", "def handler(event):\n    return event['n'] * 2\n");
-    let deploy = || {
+    let deploy_in = |folder: &std::path::Path| {
         let mut command = node.command(&["deploy", folder.to_str().unwrap(), "-o", "json"]);
         command.env("XDG_CACHE_HOME", home.path().join("cache")).output().unwrap()
     };
+    let deploy = || deploy_in(&folder);
+    // What is written for those who begin.
+    let begun = home.path().join("begun");
+    node.ok(&["new", "hello", "-l", "java", "--to", begun.to_str().unwrap()]);
+    assert!(deploy_in(&begun).status.success());
+    assert_eq!(node.call("hello", &json!({"name": "Ada"})), (200, json!({"message": "Hello, Ada!"})));
     let deployed = deploy();
     assert!(deployed.status.success(), "{}", String::from_utf8_lossy(&deployed.stderr));
     let order = json!({"items": [{"name": "a", "count": 2}, {"name": "b", "count": 3}], "more": null});

@@ -117,6 +117,37 @@ fn no_call_that_was_taken_is_lost_by_kills() {
     eprintln!("{} calls taken over {KILLS} kills, none lost", taken.len());
 }
 
+/// It takes a minute at most, as schedules do, whatever else the machine does.
+#[test]
+fn a_schedule_calls_its_function() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let source = "def handler(event, context):\n    print('told', sorted(event), context.http.method)\n    return event\n";
+    node.deploy(&node.python("nightly", "schedules = [\"* * * * *\"]\n", source));
+    let queue: Value =
+        serde_json::from_str(node.http("GET /v1/queue", b"").split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    let due = queue["schedules"][0]["next_ms"].as_u64().unwrap();
+    assert!(due.is_multiple_of(60_000), "{queue}");
+    // A node that is killed before is no reason not to.
+    node.kill();
+    let node = Node::start(home.path());
+    let begun = Instant::now();
+    let record = loop {
+        let logs = node.ok(&["logs", "nightly", "-o", "json"]);
+        if let Some(line) = logs.lines().next() {
+            break serde_json::from_str::<Value>(line).unwrap();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(150), "nothing was called");
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    assert_eq!(record["status"], 200, "{record}");
+    let told = record["lines"][0]["text"].as_str().unwrap();
+    assert!(told.starts_with("told ['schedule', 'scheduled_ms'"), "{told}");
+}
+
 #[test]
 fn a_call_that_fails_is_a_dead_letter_and_redriven_when_it_is_mended() {
     if !is_root() {

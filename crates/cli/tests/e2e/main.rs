@@ -3,6 +3,7 @@
 //! against it, HTTP on loopback, and a node that is killed.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+mod acting;
 mod asking;
 mod at_once;
 mod callbacks;
@@ -36,6 +37,7 @@ mod line;
 mod logs;
 mod loops;
 mod map;
+mod mcp;
 mod memory;
 mod metering;
 mod models;
@@ -49,6 +51,7 @@ mod redeploy;
 mod requirements;
 mod runs;
 mod s3;
+mod sdk;
 mod sources;
 mod storage;
 mod streams;

@@ -210,6 +210,7 @@ fn with_hello() -> FakeNode {
 #[test]
 fn invoking_sends_a_body_and_prints_one() {
     let node = with_hello();
+    assert_eq!(node.ok(&["invoke", "hello", "--data-raw", "@x"]), "@x");
     assert_eq!(node.ok(&["invoke", "hello", "-d", "{\"a\": 1}"]), "{\"a\": 1}");
     assert_eq!(node.state().requests.last().unwrap().headers["content-type"], "application/json");
     let file = tempfile::NamedTempFile::new().unwrap();

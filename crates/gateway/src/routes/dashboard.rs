@@ -33,12 +33,14 @@ macro_rules! file {
 }
 
 /// Name, media type, bytes.
-const FILES: [(&str, &str, &[u8]); 15] = [
+const FILES: [(&str, &str, &[u8]); 17] = [
     file!("index.html", HTML),
     file!("style.css", CSS),
     file!("icon.svg", SVG),
     file!("main.js", JS),
     file!("api.js", JS),
+    file!("acting.js", JS),
+    file!("calling.js", JS),
     file!("elements.js", JS),
     file!("charts.js", JS),
     file!("functions.js", JS),

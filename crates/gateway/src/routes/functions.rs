@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::path_text;
 use crate::body::{self, blocking};
-use crate::functions::{Deployed, FunctionError, Functions, NotDeployed, Served};
+use crate::functions::{Deployed, FunctionError, Functions, NotDeployed, Origin, Served};
 use crate::keys::{Granted, Scope};
 use crate::problem::Problem;
 use crate::recent::SLOT;
@@ -25,6 +25,8 @@ use crate::usage::{Rates, micros};
 
 /// Functions that are deployed together.
 const TOGETHER_MAX: usize = 1000;
+/// Bytes of what is said of a version.
+const NOTE_BYTES_MAX: usize = 1000;
 /// Slots that a function's recent numbers are about: the last minute.
 const RECENT_SLOTS: u64 = 12;
 /// Slots that each function of a list is shown with: two minutes.
@@ -37,6 +39,9 @@ struct Deployment {
     /// Whether all requests go to it at once.
     #[serde(default = "yes")]
     serve: bool,
+    /// What is said of the version, if it is a new one.
+    #[serde(default)]
+    note: String,
 }
 
 const fn yes() -> bool {
@@ -88,7 +93,15 @@ pub(crate) async fn get(
     let versions = details.versions.iter().map(|version| {
         let (requests, failures) = version.version_counts.so_far();
         let (number, deployment) = (version.version, version.deployment.to_string());
-        json!({ "version": number, "deployment": deployment, "requests": requests, "failures": failures })
+        let mut told =
+            json!({ "version": number, "deployment": deployment, "requests": requests, "failures": failures });
+        if let Some(Origin { at_ms, note }) = &version.origin {
+            told["deployed_ms"] = (*at_ms).into();
+            if !note.is_empty() {
+                told["note"] = note.as_str().into();
+            }
+        }
+        told
     });
     let aliases = details.aliases.iter().map(|(alias, shares)| (alias.clone(), shares_json(shares)));
     let aliases: Map<String, Value> = aliases.collect();
@@ -115,6 +128,7 @@ pub(crate) async fn put(
 ) -> Result<Json<Value>, Problem> {
     let name = path_text(path)?;
     let wanted: Deployment = body::json(&shared, &headers, body).await?;
+    check_note(&wanted.note)?;
     let handle = parse_handle(&wanted.deployment)?;
     let is_admin = granted.is_some_and(|Extension(Granted(scope))| scope == Scope::Admin);
     let deployed = change(shared, move |functions| {
@@ -122,10 +136,13 @@ pub(crate) async fn put(
         let claimed = if is_admin { Vec::new() } else { functions.claims(&name, handle)? };
         match claimed.first() {
             Some(host) => Ok(Err(claim_refused(&name, host))),
-            None => functions.deploy(&name, handle, wanted.serve).map(Ok),
+            None => {
+                let all = functions.deploy_all(&[(name, handle)], wanted.serve, &wanted.note);
+                all.map(Ok).map_err(|not| not.error)
+            }
         }
     });
-    Ok(Json(answer(&deployed.await??)))
+    Ok(Json(deployed.await??.first().map_or(Value::Null, answer)))
 }
 
 /// What is to be deployed together.
@@ -136,6 +153,8 @@ struct Deployments {
     functions: Vec<OneOfThem>,
     #[serde(default = "yes")]
     serve: bool,
+    #[serde(default)]
+    note: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -152,7 +171,8 @@ pub(crate) async fn put_all(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Value>, Problem> {
-    let Deployments { functions: wanted, serve } = body::json(&shared, &headers, body).await?;
+    let Deployments { functions: wanted, serve, note } = body::json(&shared, &headers, body).await?;
+    check_note(&note)?;
     if wanted.is_empty() || wanted.len() > TOGETHER_MAX {
         let why = format!("functions has {} deployments; it has 1 to {TOGETHER_MAX}", wanted.len());
         return Err(Problem::bad_request("bad-deployment", why));
@@ -170,11 +190,25 @@ pub(crate) async fn put_all(
                 }
             }
         }
-        let deployed = functions.deploy_all(&wanted, serve);
+        let deployed = functions.deploy_all(&wanted, serve, &note);
         Ok(deployed.map_err(|NotDeployed { name, error }| problem_of(error).about(name)))
     });
     let deployed = deployed.await??;
     Ok(Json(json!({ "functions": deployed.iter().map(answer).collect::<Vec<Value>>() })))
+}
+
+/// A note is a line, which terminals and pages show as it is.
+fn check_note(note: &str) -> Result<(), Problem> {
+    let why = match note {
+        long if long.len() > NOTE_BYTES_MAX => {
+            format!("note has {} bytes; it has {NOTE_BYTES_MAX} at most", long.len())
+        }
+        wrong if wrong.contains(char::is_control) => {
+            "note has a control character; it is one line".to_owned()
+        }
+        _ => return Ok(()),
+    };
+    Err(Problem::bad_request("bad-deployment", why))
 }
 
 fn claim_refused(name: &str, host: &str) -> Problem {
@@ -307,7 +341,13 @@ fn summary(functions: &dyn Functions, served: &Served, now: Duration) -> Map<Str
         ("recent", recent),
     ];
     let workflow = served.is_workflow.then(|| ("workflow", true.into()));
-    members.into_iter().chain(workflow).map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect()
+    let deployed = served.origin.as_ref().map(|origin| ("deployed_ms", origin.at_ms.into()));
+    members
+        .into_iter()
+        .chain(workflow)
+        .chain(deployed)
+        .map(|(name, value): (&str, Value)| (name.to_owned(), value))
+        .collect()
 }
 
 /// What its requests used together since the node started.

@@ -20,6 +20,7 @@ pub(crate) mod keys;
 pub(crate) mod labels;
 pub(crate) mod lambda;
 pub(crate) mod logs;
+pub(crate) mod mcp;
 pub(crate) mod objects;
 pub(crate) mod operations;
 pub(crate) mod runs;

@@ -98,6 +98,8 @@ impl FakeFunctions {
                 routes: Vec::new(),
                 hosts: Vec::new(),
                 is_public: false,
+                tool: None,
+                origin: None,
                 counts: Arc::default(),
                 version_counts: VersionCounts::default(),
             };
@@ -222,7 +224,12 @@ impl Functions for FakeFunctions {
         Ok(if name == "claims" { vec!["new.example".to_owned()] } else { Vec::new() })
     }
 
-    fn deploy_all(&self, wanted: &[(String, Handle)], _: bool) -> Result<Vec<Deployed>, NotDeployed> {
+    fn deploy_all(
+        &self,
+        wanted: &[(String, Handle)],
+        _: bool,
+        _: &str,
+    ) -> Result<Vec<Deployed>, NotDeployed> {
         let name = wanted.last().map(|(name, _)| name.clone()).unwrap_or_default();
         nothing().map_err(|error| NotDeployed { name, error })
     }

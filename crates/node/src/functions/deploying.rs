@@ -3,9 +3,9 @@
 //! requests find either what was before or all of them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use gateway::{Deployed, FunctionError, NotDeployed, Served};
+use gateway::{Deployed, FunctionError, NotDeployed, Origin, Served};
 use objects::Handle;
 use sandbox::Spec;
 
@@ -32,6 +32,12 @@ enum Plan {
     Comes(Version),
 }
 
+#[expect(clippy::disallowed_methods, reason = "people are told when a version came")]
+fn now_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// What was written down, and how it is undone.
 enum Step {
     /// This version.
@@ -56,6 +62,7 @@ impl Deployments {
         &self,
         wanted: &[(String, Handle)],
         serves: bool,
+        note: &str,
     ) -> Result<Vec<Deployed>, NotDeployed> {
         let mut all: Vec<Checked<'_>> = Vec::with_capacity(wanted.len());
         for (name, handle) in wanted {
@@ -69,7 +76,7 @@ impl Deployments {
                 self.make_ready(deployment.procedure, deployment.limits, &deployment.expected);
             }
         }
-        let deployed = self.deploy_checked(&all, serves);
+        let deployed = self.deploy_checked(&all, serves, &Origin { at_ms: now_ms(), note: note.to_owned() });
         if deployed.is_err() {
             // Nothing serves that was made ready, but what did before.
             let is_new =
@@ -144,12 +151,17 @@ impl Deployments {
     }
 
     /// Has those that were checked serve, or be there.
-    fn deploy_checked(&self, all: &[Checked<'_>], serves: bool) -> Result<Vec<Deployed>, NotDeployed> {
+    fn deploy_checked(
+        &self,
+        all: &[Checked<'_>],
+        serves: bool,
+        origin: &Origin,
+    ) -> Result<Vec<Deployed>, NotDeployed> {
         let _changing = self.changing.lock();
         let mut plans: Vec<(&Checked<'_>, Plan)> = Vec::with_capacity(all.len());
         for one in all {
             let of_it = |error| NotDeployed { name: one.name.to_owned(), error };
-            plans.push((one, self.plan(one, serves).map_err(of_it)?));
+            plans.push((one, self.plan(one, serves, origin).map_err(of_it)?));
         }
         if serves {
             // Before anything is written.
@@ -177,7 +189,7 @@ impl Deployments {
         Ok(deployed)
     }
 
-    fn plan(&self, one: &Checked<'_>, serves: bool) -> Result<Plan, FunctionError> {
+    fn plan(&self, one: &Checked<'_>, serves: bool, origin: &Origin) -> Result<Plan, FunctionError> {
         if let Some((version, is_whole)) = self.newest(one.name, one.handle) {
             let stays = is_whole || !serves;
             return Ok(if stays { Plan::Stays(version.served) } else { Plan::Serves(version) });
@@ -189,7 +201,8 @@ impl Deployments {
             return Err(FunctionError::Invalid(why.to_owned()));
         }
         let totals = totals.unwrap_or_default();
-        let version = self.version(one.name, known.newest + 1, one.handle, &totals);
+        let numbered = (known.newest + 1, Some(origin.clone()));
+        let version = self.version(one.name, numbered, one.handle, &totals);
         Ok(Plan::Comes(version.map_err(FunctionError::Invalid)?))
     }
 
@@ -209,8 +222,8 @@ impl Deployments {
         let mut done = Vec::new();
         for (Checked { name, handle, .. }, plan) in plans {
             if let Plan::Comes(version) = plan {
-                let number = version.served.version;
-                if let Err(error) = labels::add_version(&self.store, name, number, *handle) {
+                let (number, origin) = (version.served.version, version.served.origin.as_ref());
+                if let Err(error) = labels::add_version(&self.store, name, number, *handle, origin) {
                     self.take_back(&done);
                     return Err(NotDeployed::of(name, error));
                 }

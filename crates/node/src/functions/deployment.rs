@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderValue;
-use gateway::{Counts, Declaration, Served, VersionCounts};
+use gateway::{Counts, Declaration, Origin, Served, Tool, VersionCounts};
 use objects::{Handle, Limits, Pairs, TreeBuilder, TreeView};
 use queue::{Policy, Schedule};
 use sandbox::process::{Image, Language, Part, Settings};
 use store::{Object, Store};
 
 use super::routes::Route;
-use super::{declared, module};
+use super::{declared, module, tool};
 use crate::outbound;
 use crate::processes::Expected;
 
@@ -52,6 +52,7 @@ pub(crate) struct Deployment {
     hosts: Vec<String>,
     delivery: Policy,
     schedules: Vec<Schedule>,
+    tool: Option<Arc<Tool>>,
 }
 
 impl Deployment {
@@ -99,6 +100,7 @@ impl Deployment {
         let delivery = delivery(&serving, is_workflow)?;
         let schedules = texts_of(&serving, "schedule.").into_iter().map(|text| Schedule::parse(&text));
         let schedules = schedules.collect::<Result<Vec<_>, _>>()?;
+        let tool = tool::read(&serving)?.map(Arc::new);
         let limits = limits_value;
         Ok(Self {
             runtime,
@@ -123,6 +125,7 @@ impl Deployment {
             hosts,
             delivery,
             schedules,
+            tool,
         })
     }
 
@@ -137,7 +140,13 @@ impl Deployment {
     }
 
     /// What the gateway needs of it.
-    pub(crate) fn served(&self, name: &str, version: u64, deployment: Handle, totals: Arc<Counts>) -> Served {
+    pub(crate) fn served(
+        &self,
+        name: &str,
+        (version, origin): (u64, Option<Origin>),
+        deployment: Handle,
+        totals: Arc<Counts>,
+    ) -> Served {
         let is_codelet = self.runtime == "wasm";
         Served {
             name: name.to_owned(),
@@ -165,6 +174,8 @@ impl Deployment {
             routes: self.route_texts.clone(),
             hosts: self.hosts.clone(),
             is_public: self.is_public,
+            tool: self.tool.clone(),
+            origin,
             counts: totals,
             version_counts: VersionCounts::default(),
         }
@@ -398,6 +409,8 @@ fn check_serving(serving: &Pairs, runtime: &str) -> Result<Expected, String> {
             "runtime" => {
                 return Err(format!("it says runtime {text:?}, and its procedure is for {runtime:?}"));
             }
+            // It is read by itself.
+            "tool" => {}
             "timeout-ms" | "content-type" if runtime == "wasm" => {}
             "timeout-ms" if runtime == "workflow" => {}
             _ if ASYNC.iter().any(|(known, ..)| *known == name) => {}

@@ -148,9 +148,11 @@ fn made(
         routes: Vec::new(),
         hosts: Vec::new(),
         is_public: false,
+        tool: None,
+        origin: None,
         counts: Arc::new(Counts::default()),
         version_counts: VersionCounts::default(),
-        ..deployment.served(&workflow.name, workflow.version, workflow.deployment, Arc::default())
+        ..deployment.served(&workflow.name, (workflow.version, None), workflow.deployment, Arc::default())
     };
     Ok((Arc::new(served), expected))
 }

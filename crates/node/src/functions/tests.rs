@@ -88,6 +88,57 @@ fn versions_grow_and_labels_move() {
     assert_eq!(node.deployments.deploy("echo", codelet(&node, 0), true).unwrap().served.version, 4);
 }
 
+#[test]
+fn when_versions_came_and_why_is_kept() {
+    let home = tempfile::tempdir().unwrap();
+    let told = |node: &Node| -> Vec<(u64, Option<String>)> {
+        let versions = node.deployments.details("echo").unwrap().versions;
+        let note = |origin: &gateway::Origin| origin.note.clone();
+        versions.iter().map(|version| (version.version, version.origin.as_ref().map(note))).collect()
+    };
+    {
+        let node = node(Some(home.path()));
+        let deploy = |number, note| {
+            let wanted = [("echo".to_owned(), codelet(&node, number))];
+            node.deployments.deploy_all(&wanted, true, note).unwrap()
+        };
+        deploy(0, "first");
+        deploy(1, "");
+        // What is there already keeps what was said of it.
+        deploy(1, "again");
+        deploy(2, "third");
+        assert_eq!(told(&node)[1], (2, Some(String::new())));
+        let at: Vec<u64> = node
+            .deployments
+            .details("echo")
+            .unwrap()
+            .versions
+            .iter()
+            .map(|it| it.origin.as_ref().unwrap().at_ms)
+            .collect();
+        assert!(at.is_sorted_by(|later, earlier| later >= earlier) && at[2] > 1_700_000_000_000, "{at:?}");
+        node.shut_down();
+    }
+    let node = node(Some(home.path()));
+    let third = (3, Some("third".to_owned()));
+    assert_eq!(told(&node), [third.clone(), (2, Some(String::new())), (1, Some("first".to_owned()))]);
+    // One that cannot be read, and one of a version that an older node has made, say nothing.
+    let label = |number: u64| format!("function/echo/origins/{number:08}");
+    let wrong = node.store().put_blob(br#"{"at_ms": "yesterday", "note": "a longer one"}"#).unwrap();
+    node.store().set_label(&label(2), wrong).unwrap();
+    node.store().remove_label(&label(1)).unwrap();
+    node.shut_down();
+    drop(node);
+    let node = self::node(Some(home.path()));
+    assert_eq!(told(&node), [third, (2, None), (1, None)]);
+    for number in 3..VERSIONS_MAX + 5 {
+        node.deployments.deploy("echo", codelet(&node, number), true).unwrap();
+    }
+    let labels = node.store().labels().unwrap();
+    let origins = labels.iter().filter(|(label, _)| label.contains("/origins/")).count();
+    assert_eq!(origins, VERSIONS_MAX, "of versions that went nothing is left");
+}
+
 /// Ends at once.
 const PROGRAM: &str = r#"(module (memory (export "memory") 1) (func (export "_start")))"#;
 
@@ -325,9 +376,9 @@ fn what_is_deployed_together_serves_together_or_not_at_all() {
             deployment(&node, module, &[("concurrency", number), ("route.0", route), ("runtime", "wasm")])
         };
         let first = [("a", routed("1", "GET /a")), ("b", routed("1", "GET /b"))];
-        let deployed = functions.deploy_all(&all(&first), true).unwrap();
+        let deployed = functions.deploy_all(&all(&first), true, "").unwrap();
         assert!(deployed.iter().all(|one| one.is_changed && one.served.version == 1));
-        let again = functions.deploy_all(&all(&first), true).unwrap();
+        let again = functions.deploy_all(&all(&first), true, "").unwrap();
         assert!(again.iter().all(|one| !one.is_changed && one.loading.is_zero()));
         let serves = |name: &str| functions.served(name, None, 0).map(|served| served.version);
         // The last one cannot be loaded, or is in another one's way, or has no name: the first does not serve either.
@@ -337,7 +388,7 @@ fn what_is_deployed_together_serves_together_or_not_at_all() {
             [("c", bad), ("c", routed("1", "GET /b")), ("a", routed("2", "GET /z")), ("C", first[0].1)]
         {
             let wanted = all(&[("a", routed("9", "GET /a")), (name, wrong)]);
-            let refused = functions.deploy_all(&wanted, true).unwrap_err();
+            let refused = functions.deploy_all(&wanted, true, "").unwrap_err();
             assert_eq!(refused.name, name, "{}", refused.error);
             assert_eq!((serves("a"), serves("c")), (Some(1), None));
             assert_eq!(functions.details("a").unwrap().versions.len(), 1, "nor is it there");
@@ -345,11 +396,12 @@ fn what_is_deployed_together_serves_together_or_not_at_all() {
         // Two that swap their routes are in each other's way one by one, and not together.
         let swapped = [("a", routed("1", "GET /b")), ("b", routed("1", "GET /a"))];
         assert!(reason(functions.deploy("a", swapped[0].1, true)).contains("in the way"));
-        let deployed = functions.deploy_all(&all(&swapped), true).unwrap();
+        let deployed = functions.deploy_all(&all(&swapped), true, "").unwrap();
         assert_eq!(deployed.iter().map(|one| one.served.version).collect::<Vec<_>>(), [2, 2]);
         assert_eq!(functions.route("GET", "/a").unwrap().function, "b");
         // One that stays, one that is new, and none that serves yet.
-        let mixed = functions.deploy_all(&all(&[swapped[0], ("b", routed("5", "GET /a"))]), false).unwrap();
+        let mixed =
+            functions.deploy_all(&all(&[swapped[0], ("b", routed("5", "GET /a"))]), false, "").unwrap();
         assert_eq!(
             mixed.iter().map(|one| (one.is_changed, one.served.version)).collect::<Vec<_>>(),
             [(false, 2), (true, 3)]
