@@ -17,7 +17,9 @@ export function button(text, label, act, sure) {
     own.textContent = shown;
     own.disabled = state === "busy";
   };
-  own.addEventListener("click", async () => {
+  own.addEventListener("click", async ({ detail }) => {
+    // Who clicks twice by habit has not been asked.
+    if (detail > 1) return;
     if (sure && own.className !== "asks") {
       is("asks", sure);
       setTimeout(() => own.className === "asks" && is("", text), ASKED_MS);

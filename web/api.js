@@ -24,8 +24,8 @@ export const put = (path, value) => ask(path, "PUT", value);
 export const remove = (path) => ask(path, "DELETE");
 
 /** Calls a function; what it answers is the caller's to read, whatever it is. */
-export const call = (url, body, kind) =>
-  fetch(url, { method: "POST", body, headers: { "content-type": kind, ...authorization() }, credentials: "omit", redirect: "manual" });
+export const call = (url, body, kind, signal) =>
+  fetch(url, { method: "POST", body, signal, headers: { "content-type": kind, ...authorization() }, credentials: "omit", redirect: "manual" });
 
 const authorization = () => (key.get() ? { authorization: `Bearer ${key.get()}` } : {});
 

@@ -27,36 +27,41 @@ export function callForm({ name, url }) {
     h("code", { class: "quiet" }, `sinew invoke ${name} -d '…'`));
 }
 
-/** What the last call from here was answered. */
+/** What the last call from here was answered, also while that comes. */
 export function callAnswer({ name }) {
-  const { running, failure, answer } = calls.get(name) ?? {};
-  if (running) return h("section", { "aria-live": "polite" }, h("p", { class: "quiet" }, "It runs …"));
-  if (failure) return h("section", { "aria-live": "polite" }, h("p", { class: "bad" }, failure));
-  if (!answer) return h("section", { "aria-live": "polite" });
-  const { status, took, kind, length, isCut, text, id } = answer;
-  return h("section", { "aria-live": "polite" },
-    h("p", {}, h("span", { class: status < 400 ? "good" : "bad" }, String(status)), ` in ${time(took)}, `,
-      `${isCut ? "over " : ""}${bytes(length)}${kind ? ` of ${kind}` : ""}`, id ? ", " : "",
+  const { leave, failure, answer } = calls.get(name) ?? {};
+  const running = leave && h("p", { class: "quiet" }, "It runs … ", h("button", { type: "button", onclick: leave, "aria-label": `Leave ${name}` }, "leave it"));
+  return h("section", { "aria-live": "polite" }, running, failure && h("p", { class: "bad" }, failure), ...(answer ? shown(answer) : []));
+}
+
+function shown({ status, took, kind, length, isCut, text, id }) {
+  const facts = [took === undefined ? "" : ` in ${time(took)}`, `, ${isCut ? "over " : ""}${bytes(length)}${kind ? ` of ${kind}` : ""}`, id ? ", " : ""];
+  return [
+    h("p", {}, h("span", { class: status < 400 ? "good" : "bad" }, String(status)), ...facts,
       id ? h("a", { href: `#/requests/${part(id)}` }, "the request") : undefined),
-    text === "" ? undefined : h("pre", { class: "answer" }, isCut ? `${text}…` : text));
+    text === "" ? undefined : h("pre", { class: "answer" }, isCut ? `${text}…` : text),
+  ];
 }
 
 /** Calls it with what was typed: JSON, or a text if it is none. */
 async function send(known, url) {
   const begun = performance.now();
-  Object.assign(known, { running: true, failure: undefined, answer: undefined });
+  const leaving = new AbortController();
+  Object.assign(known, { leave: () => leaving.abort(), failure: undefined, answer: undefined });
   refresh();
   try {
-    const response = await call(url, known.text, isJson(known.text) ? "application/json" : "text/plain; charset=utf-8");
-    const { text, length, isCut } = await beginningOf(response);
-    known.answer = {
-      status: response.status, took: Math.round((performance.now() - begun) * 1000), kind: response.headers.get("content-type") ?? "",
-      id: response.headers.get("x-request-id"), length, isCut, text,
-    };
+    const kind = isJson(known.text) ? "application/json" : "text/plain; charset=utf-8";
+    const response = await call(url, known.text, kind, leaving.signal);
+    // Where it leads to is kept from pages.
+    if (response.type === "opaqueredirect") throw new Error("it answers with a redirect, which a page may not look at");
+    const { status, headers } = response;
+    known.answer = { status, kind: headers.get("content-type") ?? "", id: headers.get("x-request-id"), length: 0, isCut: false, text: "" };
+    await read(response, known.answer);
+    known.answer.took = Math.round((performance.now() - begun) * 1000);
   } catch (error) {
-    known.failure = `The node does not answer: ${error.message}`;
+    known.failure = error.name === "AbortError" ? "You have left it." : `There is no answer: ${error.message}`;
   }
-  known.running = false;
+  known.leave = undefined;
   refresh();
 }
 
@@ -69,27 +74,18 @@ function isJson(text) {
   }
 }
 
-/** As much of an answer as is shown; of the rest nothing is waited for. */
-async function beginningOf(response) {
-  const pieces = [];
-  let length = 0;
+/** As much of an answer as is shown, as it comes; of the rest nothing is waited for. */
+async function read(response, answer) {
+  const decoder = new TextDecoder();
   const reader = response.body?.getReader();
-  while (reader && length <= SHOWN_BYTES) {
+  while (reader && !answer.isCut) {
     const { done, value } = await reader.read();
-    if (done) return { text: decoded(pieces, length), length, isCut: false };
-    pieces.push(value);
-    length += value.length;
+    if (done) break;
+    const piece = value.subarray(0, SHOWN_BYTES - answer.length);
+    answer.text += decoder.decode(piece, { stream: true });
+    answer.length += piece.length;
+    answer.isCut = piece.length < value.length;
   }
-  await reader?.cancel();
-  return { text: decoded(pieces, SHOWN_BYTES), length: SHOWN_BYTES, isCut: length > SHOWN_BYTES };
-}
-
-function decoded(pieces, length) {
-  const whole = new Uint8Array(pieces.reduce((sum, piece) => sum + piece.length, 0));
-  let at = 0;
-  for (const piece of pieces) {
-    whole.set(piece, at);
-    at += piece.length;
-  }
-  return new TextDecoder().decode(whole.subarray(0, length));
+  if (answer.isCut) await reader.cancel();
+  answer.text += decoder.decode();
 }

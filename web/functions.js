@@ -8,6 +8,9 @@ import { latencyChart, requestsChart, spark } from "./charts.js";
 import { bytes, cards, count, h, rate, share, table, time, when } from "./elements.js";
 import { requestsTable } from "./requests.js";
 
+/** Percent of the requests that a version is tried with. */
+const TENTH = 10;
+
 const link = (name) => h("a", { href: `#/functions/${part(name)}` }, name);
 
 /** Everything that serves. */
@@ -87,20 +90,28 @@ function versionsTable(found) {
     count(each.requests),
     failed(each.failures, each.requests),
     gets(live.find(({ version }) => version === each.version)),
-    serveButtons(found, live, each.version),
+    serveButtons(found.name, live, each.version),
   ]));
 }
 
 const gets = (share) => (share ? h("span", { class: "good" }, share.percent === 100 ? "all requests" : `${share.percent} %`) : "–");
 
-/** All requests for a version, or a tenth of those of the one that gets most. */
-function serveButtons({ name, version: main }, live, version) {
-  if (live.length === 1 && version === main) return "";
-  const set = (versions) => () => put(`functions/${part(name)}/aliases/live`, { versions });
-  const all = button("all requests", `Version ${version} gets all requests`, set([{ version, percent: 100 }]), "all requests, now?");
-  if (live.some((share) => share.version === version)) return all;
-  const some = [{ version: main, percent: 90 }, { version, percent: 10 }];
-  return h("span", { class: "buttons" }, all, button("10 %", `Version ${version} gets a tenth of the requests`, set(some), "10 %, now?"));
+/** All requests for a version, or a tenth of all, which the one that gets most goes without. */
+function serveButtons(name, live, version) {
+  const share = live.find((each) => each.version === version);
+  if (share?.percent === 100) return "";
+  const place = `functions/${part(name)}`;
+  const all = button("all requests", `Version ${version} gets all requests`,
+    () => put(`${place}/aliases/live`, { versions: [{ version, percent: 100 }] }), "all requests, now?");
+  if (share) return all;
+  const some = async () => {
+    // As it is now: somebody else may have changed it since this page was made.
+    const { aliases } = await get(place);
+    const others = aliases.live.toSorted((one, other) => other.percent - one.percent);
+    others[0].percent -= TENTH;
+    await put(`${place}/aliases/live`, { versions: [...others, { version, percent: TENTH }] });
+  };
+  return h("span", { class: "buttons" }, all, button("10 %", `Version ${version} gets a tenth of the requests`, some, "10 %, now?"));
 }
 
 function failed(failures, requests) {

@@ -73,7 +73,7 @@ function swap(content) {
     if (old.isEqualNode(child)) return;
     const focused = old.contains(document.activeElement) ? document.activeElement : undefined;
     // A field keeps what is typed, and a button what it asks, or does.
-    if ((focused && focused.localName !== "a") || old.querySelector("button.asks, button.busy")) return;
+    if ((focused && !["a", "button"].includes(focused.localName)) || old.querySelector("button.asks, button.busy")) return;
     const scrolled = old.scrollLeft;
     old.replaceWith(child);
     child.scrollLeft = scrolled;
@@ -84,8 +84,9 @@ function swap(content) {
 /** Who goes by keys stays where he was: at what has the same name, or leads to the same place. */
 function focusAgain(focused) {
   if (!focused) return;
-  const isSame = (link) => (focused.id ? link.id === focused.id : link.getAttribute("href") === focused.getAttribute("href"));
-  [...page.querySelectorAll("a")].find(isSame)?.focus({ preventScroll: true });
+  const name = focused.localName === "a" ? "href" : "aria-label";
+  const isSame = (other) => (focused.id ? other.id === focused.id : other.getAttribute(name) === focused.getAttribute(name));
+  [...page.querySelectorAll(focused.localName)].find(isSame)?.focus({ preventScroll: true });
 }
 
 function mark(path) {

@@ -119,12 +119,6 @@ def function(body=None, **options):
     return Function(body, options)
 
 
-def workflow(body):
-    """Marks the function that is a workflow, for those who read it: it is one by `workflow = true`."""
-    body.__sinew_workflow__ = True
-    return body
-
-
 def options_of(
     *, memory=None, timeout=None, cpu=None, concurrency=None, retries=None, retry_delay=None, pure=None, isolated=None
 ):
@@ -157,12 +151,6 @@ def quantity(value, units, name, example, change=str):
         return round(float(digits) * units[unit])
     except (ValueError, KeyError, OverflowError):
         raise ValueError(f"{name} is {value!r}, which is no quantity like {example!r}") from None
-
-
-@function
-def sent(value):
-    """What is mapped, as a value that is sent: the node has it applied where a workflow itself asks for one."""
-    return value
 
 
 def resolved(value):

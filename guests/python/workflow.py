@@ -41,6 +41,18 @@ _teller = None
 _results, _values = (), {}
 
 
+def workflow(body):
+    """Marks the function that is a workflow, for those who read it: it is one by `workflow = true`."""
+    body.__sinew_workflow__ = True
+    return body
+
+
+@function
+def sent(value):
+    """What is mapped, as a value that is sent: the node has it applied where a workflow itself asks for one."""
+    return value
+
+
 # ------------------------------------------------------------ the workflow
 
 

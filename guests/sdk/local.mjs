@@ -1,6 +1,8 @@
 // ------------------------------------------------- where no node runs this
 
 const NODE = "http://127.0.0.1:8080";
+// As long as a function may take at most.
+const CALL_TIMEOUT_MS = 24 * 3_600_000;
 const settings = {};
 const timeoutMs = 60_000;
 const memoryMb = 256;
@@ -13,7 +15,7 @@ async function ask(name, kind, body) {
   const headers = { ...(kind && { "content-type": kind }), ...(key && { authorization: `Bearer ${key}` }) };
   const place = placeOf(node);
   try {
-    return await asked({ ...place, method: "POST", path: `/function/${encodeURIComponent(name)}`, headers }, body);
+    return await asked({ ...place, method: "POST", path: `/function/${encodeURIComponent(name).replaceAll("%3A", ":")}`, headers }, body);
   } catch (error) {
     const detail = `the node at ${node} did not answer: ${error.message || error.code || error.name}`;
     const suggestion = "start one with `sinew up` or `sinew dev`, say in SINEW_NODE where it is, or give `sinew.call` another function in this test";
@@ -34,7 +36,7 @@ function placeOf(node) {
 
 function asked(options, body) {
   return new Promise((resolve, reject) => {
-    const request = (options.protocol === "https:" ? https : http).request(options, async (response) => {
+    const request = (options.protocol === "https:" ? https : http).request({ ...options, signal: AbortSignal.timeout(CALL_TIMEOUT_MS) }, async (response) => {
       try {
         const pieces = [];
         for await (const piece of response) pieces.push(piece);

@@ -14,7 +14,7 @@ import ssl
 import threading
 import traceback
 import urllib.parse
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeout
 
 NODE = "http://127.0.0.1:8080"
@@ -39,7 +39,12 @@ def ask(name, kind, body):
         headers["authorization"] = f"Bearer {key}"
     connection = connection_to(node)
     try:
-        connection.request("POST", "/function/" + urllib.parse.quote(name, safe=""), body, headers)
+        # In one piece: whoever refuses it answers, and closes, before there is more.
+        pieces, send = [], connection.send
+        connection.send = pieces.append
+        connection.request("POST", "/function/" + urllib.parse.quote(name, safe=":"), body, headers)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            send(b"".join(pieces))
         answer = connection.getresponse()
         return answer.status, answer.headers.get("content-type", ""), answer.read()
     except (OSError, http.client.HTTPException) as error:
@@ -98,8 +103,8 @@ class Made:
 
     def __init__(self, function, needs, written):
         self.function, self.needs, self.written = function, needs, written
-        # How many steps it still waits for, its result as it is passed on, and whether somebody has asked for it.
-        self.open, self.future, self.is_asked = len(needs), Future(), False
+        # How many steps it still waits for, its result as it is passed on, and whether somebody was told that it has failed.
+        self.open, self.future, self.is_seen = len(needs), Future(), False
 
 
 class Places:
@@ -132,7 +137,7 @@ class Run:
         if not needs:
             self.begin(number)
         for need in needs:
-            self.steps[need].future.add_done_callback(lambda _: self.is_there(number))
+            self.steps[need].future.add_done_callback(lambda _, need=need: self.is_there(number, need))
         return Step(self, name, number)
 
     def table(self, needs):
@@ -147,27 +152,27 @@ class Run:
 
         return {**copyreg.dispatch_table, Step: place_of, Isolated: lambda isolated: place_of(isolated.step)}
 
-    def is_there(self, number):
-        """One of the steps that it needs has ended."""
+    def is_there(self, number, need):
+        """One of the steps that it needs has ended: with the last of them it begins, and with the first that fails it has failed."""
         made = self.steps[number]
+        failure = self.steps[need].future.exception()
         with self.lock:
-            made.open -= 1
+            if self.is_over or made.open == 0:
+                return
+            made.open = 0 if failure else made.open - 1
+            if failure:
+                # Not at once: those that need this one in turn would be told deeper and deeper down the stack.
+                self.pool.submit(made.future.set_exception, failure)
+                return
             is_ready = made.open == 0
         if is_ready:
             self.begin(number)
 
     def begin(self, number):
-        """Begins a step whose needs have ended, when its function has a place for it."""
-        made = self.steps[number]
-        failures = (self.steps[need].future.exception() for need in made.needs)
-        failure = next(filter(None, failures), None)
-        places = self.places[made.function._name()]
+        """Begins a step whose needs are there, when its function has a place for it."""
+        places = self.places[self.steps[number].function._name()]
         with self.lock:
             if self.is_over:
-                return
-            if failure:
-                # Not at once: those that need this one in turn would be told deeper and deeper down the stack.
-                self.pool.submit(made.future.set_exception, failure)
                 return
             if places.free == 0:
                 places.waiting.append(number)
@@ -185,10 +190,12 @@ class Run:
                 self.pool.submit(self.run, places.waiting.popleft())
             else:
                 places.free += 1
-        if isinstance(outcome, StepError):
-            made.future.set_exception(outcome)
-        else:
-            made.future.set_result(outcome)
+        # It may have been given up meanwhile.
+        with contextlib.suppress(InvalidStateError):
+            if isinstance(outcome, StepError):
+                made.future.set_exception(outcome)
+            else:
+                made.future.set_result(outcome)
 
     def outcome(self, number):
         """What becomes of a step: its result as it is passed on, or how it has failed."""
@@ -207,6 +214,8 @@ class Run:
         return told
 
     def attempted(self, made, name):
+        # Threads may begin with the context of who has begun them.
+        _current.set(None)
         _here.results = {need: self.steps[need].future.result() for need in made.needs}
         try:
             arguments, named = pickle.loads(made.written)
@@ -218,57 +227,56 @@ class Run:
             del _here.results
 
     def value(self, step, timeout):
-        self.ask_for(step.number)
+        future = self.steps[step.number].future
         try:
-            return pickle.loads(self.steps[step.number].future.result(timeout))
+            return pickle.loads(future.result(timeout))
         except FutureTimeout:
-            if self.steps[step.number].future.done():
+            if future.done():
                 raise
             raise TimeoutError(f"{step!r} has no result after {timeout} s") from None
         except StepError as failure:
             raise self.told(failure, step.number) from failure.__cause__
 
-    def ask_for(self, number):
-        """Whoever asks for a step hears of the failures of those that it needs."""
-        asked = [number]
-        while asked:
-            made = self.steps[asked.pop()]
-            if not made.is_asked:
-                made.is_asked = True
-                asked += made.needs
-
     def told(self, failure, number):
         """A failure as whoever asks for a step hears of it: it may be that of one that the step needs."""
+        self.steps[number].is_seen = self.steps[failure.step].is_seen = True
         of = "" if failure.step == number else f"step {number} needs it: "
         return StepError(self.steps[number].function._name(), number, of + failure.reason)
 
     def finish(self, result):
         """The workflow's result, with steps' results in their places, when all steps have ended."""
         result = resolved(result)
-        # Of what a thread of the workflow's makes meanwhile, too.
+        # Also those that a thread of the workflow's makes meanwhile.
         for made in self.steps:
+            wait([made.future])
+        for number, made in enumerate(self.steps):
             failure = made.future.exception()
-            if failure and not made.is_asked:
+            if failure and failure.step == number and not made.is_seen:
                 raise failure
         return result
 
-    def close(self):
-        """Of what it has made, no more is begun."""
+    def close(self, waits=True):
+        """Of what it has made, no more is begun; what runs is waited for, unless somebody wants to leave."""
         with self.lock:
             self.is_over = True
-        self.pool.shutdown(wait=True, cancel_futures=True)
+        self.pool.shutdown(wait=waits, cancel_futures=True)
         for number, made in enumerate(self.steps):
-            if not made.future.done():
+            with contextlib.suppress(InvalidStateError):
                 made.future.set_exception(StepError(made.function._name(), number, "this run is over"))
 
 
 def traceback_of(error):
-    """As a node tells it: without the frames of this file."""
+    """As a node tells it: without the frames of this file, and those of an event loop that runs what is a step's."""
     trace = error.__traceback__
-    while trace and trace.tb_frame.f_globals is globals():
+    while trace and is_foreign(trace.tb_frame):
         trace = trace.tb_next
     lines = traceback.format_exception(type(error), error.with_traceback(trace), trace, limit=-16)
-    return "".join(lines).rstrip() if trace else f"{kind_name(type(error))}: {error}"
+    told = f"{kind_name(type(error))}: {error}" if str(error) else kind_name(type(error))
+    return f"{told}\n{''.join(lines).rstrip()}" if trace else told
+
+
+def is_foreign(frame):
+    return frame.f_globals is globals() or frame.f_globals.get("__name__", "").partition(".")[0] == "asyncio"
 
 
 def awaited(awaitable):
@@ -295,43 +303,55 @@ class Read:
         self.value = value
 
 
-@contextlib.contextmanager
-def running():
-    """A run for what calls functions within."""
-    run = Run()
-    token = _current.set(run)
-    try:
-        yield run
-    finally:
-        _current.reset(token)
-        run.close()
-
-
 def workflow(body):
     """A function that runs here with its calls of functions as steps, and gives its result as a node does."""
     import functools
 
     @functools.wraps(body)
     def run(*arguments, **named):
-        if current_run() or hasattr(_here, "results"):
-            # Within another workflow, or a step, it is an ordinary call.
+        if is_within():
             return body(*arguments, **named)
-        with running() as one:
-            return one.finish(body(*arguments, **named))
+        one, waits = Run(), True
+        token = _current.set(one)
+        try:
+            result = body(*arguments, **named)
+            if hasattr(result, "__await__") and not isinstance(result, Step):
+                result = awaited(result)
+            return one.finish(result)
+        except KeyboardInterrupt:
+            waits = False
+            raise
+        finally:
+            _current.reset(token)
+            one.close(waits)
 
     @functools.wraps(body)
     async def run_async(*arguments, **named):
         import asyncio
 
-        if current_run() or hasattr(_here, "results"):
+        if is_within():
             return await body(*arguments, **named)
-        with running() as one:
+        one, waits = Run(), True
+        token = _current.set(one)
+        try:
             result = await body(*arguments, **named)
             return await asyncio.to_thread(one.finish, result)
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            waits = False
+            raise
+        finally:
+            _current.reset(token)
+            # Others of this event loop go on while steps end.
+            await asyncio.to_thread(one.close) if waits else one.close(False)
 
     chosen = run_async if inspect.iscoroutinefunction(body) else run
     chosen.__sinew_workflow__ = True
     return chosen
+
+
+def is_within():
+    """In another workflow, or a step, a call of a workflow is an ordinary one."""
+    return current_run() is not None or hasattr(_here, "results")
 
 
 # ----------------------------------------------------------------- contexts

@@ -56,6 +56,10 @@ pub(super) struct Wanted {
 
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
     let begun = Instant::now();
+    if arguments.message.contains(char::is_control) {
+        let stop = Stop::new(Code::Usage, "deploy: a message is one line, without control characters");
+        return Err(stop.suggest("-m \"$(git log -1 --format='%h %s')\" has one line").into());
+    }
     let here = [PathBuf::from(".")];
     let paths = if arguments.paths.is_empty() { &here[..] } else { &arguments.paths[..] };
     let wanted = wanted(paths, &arguments.functions)?;

@@ -4,6 +4,8 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::pin::pin;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
@@ -14,16 +16,19 @@ use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
 use crate::client::{Client, whole};
 use crate::exit::{Code, Stop};
 use crate::node_api::{Node, collect};
 use crate::output::Output;
 
-/// Of one message; the node takes no longer calls.
+/// Of one line; the node says itself how long a message may be.
 const LINE_BYTES_MAX: u64 = 16 << 20;
-/// Calls under way; more wait to be read.
+/// Messages that are answered at a time; more are refused, so that what gives one up is always read.
 const AT_ONCE: usize = 64;
+/// For what runs when its agent has closed stdin: it may have gone.
+const PATIENCE: Duration = Duration::from_secs(60);
 const PATH: &str = "/v1/mcp";
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 const INTERNAL_ERROR: i32 = -32603;
@@ -52,16 +57,26 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
     let mut calls = JoinSet::new();
     let mut under_way: HashMap<String, AbortHandle> = HashMap::new();
     let mut is_over = false;
+    let mut leaving = pin!(tokio::time::sleep(PATIENCE));
     while !is_over || !calls.is_empty() {
         tokio::select! {
-            line = lines.recv(), if !is_over && calls.len() < AT_ONCE => match line.transpose()? {
-                None => is_over = true,
+            () = &mut leaving, if is_over => break,
+            line = lines.recv(), if !is_over => match line.transpose()? {
+                None => {
+                    is_over = true;
+                    leaving.as_mut().reset(Instant::now() + PATIENCE);
+                }
                 Some(line) => {
                     let message: Value = serde_json::from_slice(&line).unwrap_or_default();
                     if message["method"] == "notifications/cancelled" {
                         // Nobody is told how it ends: closing its connection ends it on the node, too.
                         let call = under_way.remove(&message["params"]["requestId"].to_string());
                         call.into_iter().for_each(|call| call.abort());
+                        continue;
+                    }
+                    if calls.len() >= AT_ONCE {
+                        let why = format!("{AT_ONCE} calls are under way; wait for some of them");
+                        write(refusal(&message["id"], &why).unwrap_or_default())?;
                         continue;
                     }
                     let (client, id) = (node.connection(), message["id"].to_string());
@@ -73,16 +88,22 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
             Some(done) = calls.join_next(), if !calls.is_empty() => {
                 let Ok((id, answer)) = done else { continue };
                 under_way.remove(&id);
-                if let Some(mut answer) = answer {
-                    answer.push(b'\n');
-                    let mut stdout = std::io::stdout().lock();
-                    stdout.write_all(&answer)?;
-                    stdout.flush()?;
-                }
+                write(answer.unwrap_or_default())?;
             }
         }
     }
     Ok(())
+}
+
+/// Writes a line, if there is one.
+fn write(mut answer: Vec<u8>) -> std::io::Result<()> {
+    if answer.is_empty() {
+        return Ok(());
+    }
+    answer.push(b'\n');
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(&answer)?;
+    stdout.flush()
 }
 
 /// Lines of stdin. Nothing else waits while none comes: a thread for what waits reads them.
@@ -124,11 +145,14 @@ async fn answered(mut client: Client, line: Vec<u8>, message: &Value) -> Option<
         },
         Err(error) => format!("{error:#}"),
     };
-    if id.is_null() {
-        return None;
-    }
-    let error = json!({ "code": INTERNAL_ERROR, "message": error });
-    Some(json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string().into_bytes())
+    refusal(id, &error)
+}
+
+/// An error for a message that wants an answer.
+fn refusal(id: &Value, why: &str) -> Option<Vec<u8>> {
+    let error = json!({ "code": INTERNAL_ERROR, "message": why });
+    let message = json!({ "jsonrpc": "2.0", "id": id, "error": error });
+    (!id.is_null()).then(|| message.to_string().into_bytes())
 }
 
 async fn passed_on(

@@ -106,6 +106,7 @@ fn people_call_functions_and_let_versions_serve() {
     versions_are_let_serve(&mut browser, &node);
     what_goes_wrong_stays_told(&mut browser);
     a_run_is_ended(&mut browser, &node);
+    an_answer_is_read_while_it_comes(&mut browser, &node);
 }
 
 fn a_function_is_called(browser: &mut Browser) {
@@ -145,11 +146,17 @@ fn versions_are_let_serve(browser: &mut Browser, node: &Node) {
     );
     let all = "button[aria-label=\"Version 1 gets all requests\"]";
     browser.click(all);
-    // It asks, and nothing has happened yet, however often the page is made anew.
+    // It asks, and what nobody confirms in some seconds has not happened.
     browser.reads("all requests, now?");
-    browser.run("new Promise((resolve) => setTimeout(resolve, 1500))");
-    browser.reads("all requests, now?");
+    browser.until("!document.body.innerText.includes('all requests, now?')");
     assert_eq!(described(node, "greeter")["version"], 2);
+    // A double click confirms nothing.
+    let twice = format!(
+        "document.querySelector('{all}').dispatchEvent(new MouseEvent('click', {{ bubbles: true, detail: 2 }}))"
+    );
+    browser.click(all);
+    browser.run(&twice);
+    browser.reads("all requests, now?");
     browser.click(all);
     browser.until("document.querySelector('h1').innerText.includes('version 1')");
     assert_eq!(described(node, "greeter")["version"], 1);
@@ -191,8 +198,22 @@ fn a_run_is_ended(browser: &mut Browser, node: &Node) {
     let cancel = format!("button[aria-label=\"Cancel {id}\"]");
     browser.click(&cancel);
     browser.reads("end it now?");
-    assert_eq!(last()["state"], "running");
     browser.click(&cancel);
     super::draining::wait_for("it ends", || last()["state"] == "cancelled");
     browser.reads("cancelled");
+}
+
+fn an_answer_is_read_while_it_comes(browser: &mut Browser, node: &Node) {
+    let source = "import asyncio\n\nasync def handler(scope, receive, send):\n    \
+                  await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n    \
+                  await send({'type': 'http.response.body', 'body': b'a first piece', 'more_body': True})\n    \
+                  await asyncio.sleep(600)\n";
+    node.deploy(&node.python("drips", "", source));
+    browser.open(node, "#/functions/drips");
+    browser.click("form.call button");
+    browser.reads("a first piece");
+    browser.click("button[aria-label=\"Leave drips\"]");
+    browser.reads("You have left it.");
+    let busy = || described(node, "drips")["instances"]["busy"].as_u64();
+    super::draining::wait_for("the node has left it, too", || busy() == Some(0));
 }

@@ -2,6 +2,7 @@
 """Workflows that a test runs in its own process, and on a node."""
 
 import asyncio
+import time
 
 from sinew import Context, StepError, function, isolated, workflow
 
@@ -129,6 +130,75 @@ def unwritten(event):
 @workflow
 def unsent(event):
     return doubled(lambda: 1)
+
+
+@function
+def two(first, second):
+    return [first, second]
+
+
+@function
+def later_fails(seconds):
+    time.sleep(seconds)
+    raise LookupError("later")
+
+
+@function
+async def fails_in_a_coroutine(value):
+    await asyncio.sleep(0)
+    raise KeyError(value)
+
+
+@workflow
+def seen_below(event):
+    """Whoever was told of a failure was told of what needs it."""
+    first = fails("seen")
+    second = doubled(first)
+    try:
+        first.result()
+    except StepError:
+        return ["seen", doubled(1).result()]
+    return second
+
+
+@workflow
+def one_of_two(event):
+    both = two(fails("first of two"), later_fails(1.5))
+    try:
+        both.result()
+    except StepError as error:
+        return error.step
+
+
+@workflow
+def too_early(event):
+    step = later_fails(0.3)
+    try:
+        step.result(timeout=0.01)
+    except TimeoutError:
+        return "early"
+
+
+@workflow
+def first_failure(event):
+    try:
+        two(later_fails(1.5), fails("at once")).result()
+    except StepError as error:
+        return "at once" in error.reason
+
+
+@workflow
+def in_a_coroutine(event):
+    return fails_in_a_coroutine("value").result()
+
+
+@workflow
+def given_a_coroutine(event):
+    return gives(event["value"])
+
+
+async def gives(value):
+    return await doubled(value)
 
 
 def greet(event, context: Context):

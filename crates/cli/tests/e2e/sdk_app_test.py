@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import threading
+import time
 import unittest
 from unittest import mock
 
@@ -41,7 +42,7 @@ class Workflows(unittest.TestCase):
             app.unseen(EVENT)
         error = caught.exception
         self.assertEqual((error.function, error.step), ("sdk_app.fails", 0))
-        self.assertIn("step 0, sdk_app.fails, failed after 3 attempts: Traceback", error.reason)
+        self.assertIn("step 0, sdk_app.fails, failed after 3 attempts: ValueError: nobody looks\nTraceback", error.reason)
         self.assertIn("raise ValueError(why)\nValueError: nobody looks", error.reason)
         self.assertNotIn("sinew.py", error.reason)
         self.assertIsInstance(error.__cause__, ValueError)
@@ -60,6 +61,69 @@ class Workflows(unittest.TestCase):
 
         with self.assertRaisesRegex(sinew.StepError, "^step 3000 needs it: step 0, "):
             flow()
+
+    def test_a_failure_fails_the_run_unless_somebody_was_told_of_it(self):
+        self.assertEqual(app.seen_below(EVENT), ["seen", 2])
+        for name in ("one_of_two", "too_early", "first_failure"):
+            with self.subTest(name), self.assertRaises(sinew.StepError):
+                getattr(app, name)(EVENT)
+
+    def test_the_first_failure_is_told_at_once(self):
+        seen = []
+
+        @sinew.workflow
+        def flow():
+            begun = time.monotonic()
+            try:
+                app.two(app.later_fails(2), app.fails("at once")).result()
+            except sinew.StepError as error:
+                seen.append((time.monotonic() - begun < 1.5, error.reason))
+                raise
+
+        with self.assertRaises(sinew.StepError):
+            flow()
+        self.assertTrue(seen[0][0] and "at once" in seen[0][1], seen)
+
+    def test_an_event_loop_goes_on_while_a_run_ends(self):
+        async def beside():
+            ticks = 0
+
+            async def tick():
+                nonlocal ticks
+                while True:
+                    await asyncio.sleep(0.01)
+                    ticks += 1
+
+            @sinew.workflow
+            async def flow():
+                app.later_fails(0.5)
+                raise LookupError("over")
+
+            ticking = asyncio.ensure_future(tick())
+            with self.assertRaises(LookupError):
+                await flow()
+            ticking.cancel()
+            return ticks
+
+        self.assertGreater(asyncio.run(beside()), 10)
+
+    def test_steps_are_of_no_workflow_whatever_their_threads_inherit(self):
+        import contextvars
+        from concurrent.futures import ThreadPoolExecutor
+
+        class Inherits(ThreadPoolExecutor):
+            def submit(self, call, *arguments):
+                context = contextvars.copy_context()
+                return super().submit(context.run, call, *arguments)
+
+        with mock.patch("sinew.ThreadPoolExecutor", Inherits):
+            self.assertEqual(app.kinds(EVENT)["inside"], 2)
+
+    def test_versions_of_functions_are_called(self):
+        with mock.patch("http.client.HTTPConnection.request", side_effect=OSError("seen")) as request:
+            with self.assertRaises(sinew.CallError):
+                sinew.call("price:canary")
+        self.assertEqual(request.call_args.args[1], "/function/price:canary")
 
     def test_what_cannot_be_passed_on_is_told(self):
         with self.assertRaisesRegex(sinew.StepError, "what makes_a_lambda returned cannot be passed on"):
@@ -217,18 +281,18 @@ class BesideANode(unittest.TestCase):
         return json.loads(json.dumps(value))
 
     def test_a_node_says_the_same(self):
-        for name in ("finra", "kinds", "inner"):
+        for name in ("finra", "kinds", "inner", "seen_below", "given_a_coroutine"):
             with self.subTest(name):
-                self.assertEqual(self.plain(getattr(app, name)(EVENT)), sinew.call(name, EVENT))
+                self.assertEqual(self.plain(getattr(app, name)(EVENT)), sinew.call(name.replace("_", "-"), EVENT))
         self.assertEqual(asyncio.run(app.gathered(EVENT)), sinew.call("gathered", EVENT))
 
     def test_a_node_tells_failures_alike(self):
-        for name in ("unseen", "deep", "unwritten", "unsent"):
+        for name in ("unseen", "deep", "unwritten", "unsent", "one_of_two", "too_early", "first_failure", "in_a_coroutine"):
             with self.subTest(name):
                 with self.assertRaises((sinew.StepError, TypeError)) as here:
                     getattr(app, name)(EVENT)
                 with self.assertRaises(sinew.CallError) as there:
-                    sinew.call(name, EVENT)
+                    sinew.call(name.replace("_", "-"), EVENT)
                 own = re.sub(r'File "[^"]*/', 'File "/app/', str(here.exception))
                 # The marks below a line are those of the interpreter.
                 own, told = (re.sub(r"\n *[\^~]+", "", text) for text in (own, there.exception.reason))

@@ -197,15 +197,19 @@ pub(crate) async fn put_all(
     Ok(Json(json!({ "functions": deployed.iter().map(answer).collect::<Vec<Value>>() })))
 }
 
+/// What ends lines, moves the cursor, or turns the order of others around.
+fn is_no_text(each: char) -> bool {
+    each.is_control()
+        || matches!(each, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// A note is a line, which terminals and pages show as it is.
 fn check_note(note: &str) -> Result<(), Problem> {
     let why = match note {
         long if long.len() > NOTE_BYTES_MAX => {
             format!("note has {} bytes; it has {NOTE_BYTES_MAX} at most", long.len())
         }
-        wrong if wrong.contains(char::is_control) => {
-            "note has a control character; it is one line".to_owned()
-        }
+        wrong if wrong.contains(is_no_text) => "note has a control character; it is one line".to_owned(),
         _ => return Ok(()),
     };
     Err(Problem::bad_request("bad-deployment", why))

@@ -28,7 +28,10 @@ use crate::problem::Problem;
 use crate::request_id::RequestId;
 use crate::router::Shared;
 use crate::tenants::Tenancy;
+use crate::text::shortened;
 
+/// Of a message. Read as values it takes up to some eighty times as much, which nothing counts.
+const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 /// For how long a client may keep the list of tools: a deployment is to be seen soon.
 const LIST_TTL_MS: u64 = 5000;
 /// How to use them, for whoever asks.
@@ -49,19 +52,20 @@ pub(crate) async fn answer(
     if kind != "application/json" {
         return Err(unsupported_media_type(&kind, "application/json"));
     }
-    let body = buffered(&shared, &headers, body, shared.options.call_max_bytes).await?;
+    let body = buffered(&shared, &headers, body, MESSAGE_BYTES_MAX).await?;
     let asked = match Message::read(&body.bytes, &headers) {
         Ok(Message::Request(asked)) => asked,
         // Whoever leaves a call closes its connection; nothing else that is only told matters here.
         Ok(Message::Notification) => return Ok(StatusCode::ACCEPTED.into_response()),
         Err((id, fault)) => return Ok(told(&fault, &id)),
     };
-    drop(body);
     let sender = ((permit, tenancy.as_deref()), &id);
     Ok(match result_of(&shared, sender, &asked).await {
         Ok(mut result) => {
             if asked.era == Era::Modern {
                 result.insert("resultType".to_owned(), "complete".into());
+                let server = json!({ "io.modelcontextprotocol/serverInfo": server(&shared) });
+                result.insert("_meta".to_owned(), server);
             }
             json_answer(StatusCode::OK, &json!({ "jsonrpc": "2.0", "id": asked.id, "result": result }))
         }
@@ -106,18 +110,16 @@ async fn result_of(
 ) -> Result<Map<String, Value>, Fault> {
     let mut result = Map::new();
     let mut say = |name: &str, value: Value| _ = result.insert(name.to_owned(), value);
-    let server = || json!({ "name": "sinew", "title": "Sinew", "version": shared.options.version });
     match (asked.method.as_str(), asked.era) {
         ("initialize", _) => {
             say("protocolVersion", asked.version_to_speak().into());
             say("capabilities", json!({ "tools": {} }));
-            say("serverInfo", server());
+            say("serverInfo", server(shared));
             say("instructions", INSTRUCTIONS.into());
         }
         ("server/discover", _) => {
             say("supportedVersions", json!(SUPPORTED));
             say("capabilities", json!({ "tools": {} }));
-            say("serverInfo", server());
             say("instructions", INSTRUCTIONS.into());
             say("ttlMs", LIST_TTL_MS.into());
             say("cacheScope", "private".into());
@@ -135,6 +137,10 @@ async fn result_of(
         (other, era) => return Err(Fault::unknown(other, era)),
     }
     Ok(result)
+}
+
+fn server(shared: &Shared) -> Value {
+    json!({ "name": "sinew", "title": "Sinew", "version": shared.options.version })
 }
 
 /// All functions that are tools, by name.
@@ -161,7 +167,8 @@ async fn call(
 ) -> Result<Map<String, Value>, Fault> {
     let name = asked.params.get("name").and_then(Value::as_str);
     let name = name.ok_or_else(|| Fault::params("params.name is the name of a tool"))?;
-    let unknown = || Fault::params(format!("there is no tool {name:?}; tools/list has all that are"));
+    let unknown =
+        || Fault::params(format!("there is no tool {:?}; tools/list has all that are", shortened(name)));
     // A name alone: a version is no tool of its own.
     let found = (!name.contains(':')).then(|| served(shared, name, &HeaderMap::new()).ok()).flatten();
     let found = found.filter(|served| served.tool.is_some()).ok_or_else(unknown)?;

@@ -111,6 +111,7 @@ async fn whoever_needs_no_handshake_is_served() {
     let house = house();
     let found = asks(&house, "server/discover", json!({}), &[]).await.json();
     let result = &found["result"];
+    assert_eq!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "sinew");
     assert_eq!(
         (&found["id"], &result["resultType"], &result["supportedVersions"][0]),
         (&json!("a"), &json!("complete"), &json!("2026-07-28"))
@@ -145,6 +146,15 @@ async fn whoever_needs_no_handshake_is_served() {
         let answer = asks(&house, "tools/call", call.clone(), &[wrong]).await;
         assert_eq!(code(&answer), (400, -32020, id.clone()), "{wrong:?}");
     }
+    let twice = json!({ "jsonrpc": "2.0", "id": "a", "method": "tools/list", "params": { "_meta": { VERSION: "2026-07-28", CAPABILITIES: {} } } });
+    let request = Request::post(PATH)
+        .header("content-type", "application/json")
+        .header("mcp-protocol-version", "2026-07-28");
+    let request = request.header("mcp-method", "tools/list").header("mcp-method", "tools/call");
+    assert_eq!(
+        code(&house.send(request.body(Body::from(twice.to_string())).unwrap()).await),
+        (400, -32020, id.clone())
+    );
     // What has gone with that revision, and what never was.
     for method in ["ping", "logging/setLevel", "resources/list"] {
         assert_eq!(code(&asks(&house, method, json!({}), &[]).await), (404, -32601, id.clone()));
@@ -181,6 +191,7 @@ async fn what_is_no_message_is_refused() {
         (r#"{"jsonrpc":"2.0","id":1}"#, -32600),
         (r#"{"jsonrpc":"2.0","id":1,"method":1}"#, -32600),
         (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, -32600),
+        (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, -32600),
         (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, -32600),
         (r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}"#, -32600),
     ] {
@@ -192,6 +203,7 @@ async fn what_is_no_message_is_refused() {
         );
     }
     assert_eq!(house.post(PATH, "text/plain", "{}").await.problem(415), "unsupported-media-type");
+    assert_eq!(house.post_json(PATH, &" ".repeat((1 << 20) + 1)).await.problem(413), "body-too-large");
     for (name, arguments) in [
         ("private", json!({})),
         ("nobody", json!({})),
@@ -239,6 +251,8 @@ async fn answers_become_what_models_read() {
         assert_eq!((&result["content"][0], &result["isError"]), (&expected, &json!(false)), "{kind}");
         assert_eq!(result["structuredContent"], Value::Null);
     }
+    house.fake.gives(r#"{"status":204,"headers":[]}"#, b"");
+    assert_eq!(calls(&house, "weather", place()).await["result"]["content"], json!([]));
     house.fake.gives(r#"{"status":404,"headers":[["content-type","text/plain"]]}"#, b"no such place");
     let result = calls(&house, "weather", place()).await["result"].clone();
     assert_eq!((&result["content"][0]["text"], &result["isError"]), (&json!("no such place"), &json!(true)));

@@ -92,7 +92,10 @@ pub(super) fn read(store: &Store, only: Option<&str>) -> Result<BTreeMap<String,
     for (name, number, handle) in origins {
         let version = functions.get_mut(&name).and_then(|function| function.versions.get_mut(&number));
         if let Some((_, origin)) = version {
-            *origin = read_origin(store, handle)?;
+            *origin = read_origin(store, handle).unwrap_or_else(|error| {
+                tracing::warn!(name, number, %error, "when a version came cannot be read");
+                None
+            });
         }
     }
     for (name, function) in &mut functions {
@@ -151,8 +154,9 @@ pub(super) fn add_version(
 }
 
 pub(super) fn remove_version(store: &Store, name: &str, version: u64) -> Result<(), store::Error> {
-    store.remove_label(&version_label(name, version))?;
-    store.remove_label(&origin_label(name, version)).map(drop)
+    // What is left of one that is broken off between the two is a version, which is removed again.
+    store.remove_label(&origin_label(name, version))?;
+    store.remove_label(&version_label(name, version)).map(drop)
 }
 
 /// Moves an alias; `main` is the deployment of the function's main version if

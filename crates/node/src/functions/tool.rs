@@ -25,8 +25,8 @@ pub(super) fn read(serving: &Pairs) -> Result<Option<Tool>, String> {
         _ => return Err(format!("tool has no description of 1 to {DESCRIPTION_BYTES_MAX} bytes")),
     };
     let input = told.remove("input").unwrap_or_else(|| serde_json::json!({ "type": "object" }));
-    if input["type"] != "object" {
-        return Err("tool's input is no JSON schema of an object: its type is \"object\"".to_owned());
+    if let Some(why) = fault_of(&input) {
+        return Err(format!("tool's input is no JSON schema of an object: {why}"));
     }
     let is_read_only = match told.remove("read_only") {
         None => false,
@@ -36,6 +36,32 @@ pub(super) fn read(serving: &Pairs) -> Result<Option<Tool>, String> {
     match told.keys().next() {
         Some(other) => Err(format!("{other:?} means nothing in a tool")),
         None => Ok(Some(Tool { description, input, is_read_only })),
+    }
+}
+
+/// What is wrong with a schema, as far as clients look at it: one that is none takes all tools from some of them.
+fn fault_of(schema: &Value) -> Option<&'static str> {
+    let is_schema = |value: &Value| value.is_object() || value.is_boolean();
+    let is_named = |value: &Value| value.as_object().is_some_and(|members| members.values().all(is_schema));
+    let is_texts = |value: &Value| value.as_array().is_some_and(|items| items.iter().all(Value::is_string));
+    if schema["type"] != "object" {
+        return Some("its type is \"object\"");
+    }
+    if schema.get("properties").is_some_and(|value| !is_named(value)) {
+        return Some("its properties are a table of schemas, like { place = { type = \"string\" } }");
+    }
+    if schema.get("required").is_some_and(|value| !is_texts(value)) {
+        return Some("required is a list of names");
+    }
+    mirrors(schema).then_some("x-mcp-header is not for functions: what is told of them is in their events")
+}
+
+/// Whether it asks for something to be repeated in headers.
+fn mirrors(value: &Value) -> bool {
+    match value {
+        Value::Object(members) => members.contains_key("x-mcp-header") || members.values().any(mirrors),
+        Value::Array(items) => items.iter().any(mirrors),
+        _ => false,
     }
 }
 
@@ -72,6 +98,16 @@ mod tests {
             (r#"{"description": 1}"#, "no description"),
             (r#"{"description": "x", "input": {"type": "string"}}"#, "schema of an object"),
             (r#"{"description": "x", "input": 1}"#, "schema of an object"),
+            (
+                r#"{"description": "x", "input": {"type": "object", "properties": {"a": "string"}}}"#,
+                "table of schemas",
+            ),
+            (r#"{"description": "x", "input": {"type": "object", "properties": []}}"#, "table of schemas"),
+            (r#"{"description": "x", "input": {"type": "object", "required": "a"}}"#, "list of names"),
+            (
+                r#"{"description": "x", "input": {"type": "object", "properties": {"a": {"x-mcp-header": "A"}}}}"#,
+                "x-mcp-header",
+            ),
             (r#"{"description": "x", "read_only": 1}"#, "true or false"),
             (r#"{"description": "x", "icon": 1}"#, "means nothing"),
             (&long, "at most"),

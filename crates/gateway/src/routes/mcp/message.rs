@@ -91,6 +91,7 @@ impl Message {
         let Value::Object(mut message) = message else {
             return Err(bad(INVALID_REQUEST, "a body has one message, an object".to_owned()));
         };
+        let is_told = !message.contains_key("id");
         let id = message.remove("id").unwrap_or(Value::Null);
         let is_id = id.is_string() || id.is_i64() || id.is_u64();
         let id_told = if is_id { id.clone() } else { Value::Null };
@@ -102,7 +103,7 @@ impl Message {
         let Some(Value::String(method)) = message.remove("method") else {
             return Err(invalid("method is the name of one"));
         };
-        if id.is_null() {
+        if is_told {
             return Ok(Self::Notification);
         }
         if !is_id {
@@ -177,7 +178,10 @@ impl Asked {
 
 /// What a header says; what no header can have is in it as base64.
 fn mirrored(headers: &HeaderMap, name: &str) -> Option<String> {
-    let text = headers.get(name)?.to_str().ok()?.trim();
+    let mut values = headers.get_all(name).iter();
+    // Of two, others may go by the other one.
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let text = value.to_str().ok()?.trim();
     let Some(encoded) = text.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
         return Some(text.to_owned());
     };

@@ -13,6 +13,9 @@ use crate::request_id::RequestId;
 /// Of an answer: more than this no model reads.
 const CONTENT_BYTES_MAX: usize = 8 << 20;
 
+/// Of an answer that is given as a value, too.
+const VALUE_BYTES_MAX: usize = 1 << 20;
+
 fn of(content: Value, is_error: bool) -> Map<String, Value> {
     let mut result = Map::new();
     result.insert("content".to_owned(), json!([content]));
@@ -41,13 +44,21 @@ pub(super) fn of_answer(answer: &Answer, name: &str) -> Map<String, Value> {
     let essence = kind.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
     let is_json = essence.is_empty() || essence == "application/json" || essence.ends_with("+json");
     let readable = std::str::from_utf8(&answer.body).ok();
+    if answer.body.is_empty() {
+        let mut result = of(Value::Null, is_error);
+        // Some models refuse a text without anything in it.
+        result.insert("content".to_owned(), json!([]));
+        return result;
+    }
     match (essence.split('/').next().unwrap_or(""), readable) {
         ("image", _) => of(bytes("image", &answer.body, &essence), is_error),
         ("audio", _) => of(bytes("audio", &answer.body, &essence), is_error),
         (_, Some(said)) if is_json || essence.starts_with("text/") || is_text(&essence) => {
             let mut result = of(text(said), is_error);
             // Clients of older revisions take objects alone.
-            if let Some(value @ Value::Object(_)) = is_json.then(|| serde_json::from_str(said).ok()).flatten()
+            let is_value = is_json && said.len() <= VALUE_BYTES_MAX;
+            if let Some(value @ Value::Object(_)) =
+                is_value.then(|| serde_json::from_str(said).ok()).flatten()
             {
                 result.insert("structuredContent".to_owned(), value);
             }
