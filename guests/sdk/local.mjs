@@ -1,3 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The last part of what `sinew sdk node` writes, behind `values.js`, `request.js` and `calls.js`.
+
 // ------------------------------------------------- where no node runs this
 
 const NODE = "http://127.0.0.1:8080";

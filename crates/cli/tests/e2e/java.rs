@@ -104,6 +104,16 @@ public class Bytes implements RequestStreamHandler {
 }
 "#;
 
+fn what_is_written_for_those_who_begin(
+    node: &Node,
+    deploy: &dyn Fn(&std::path::Path) -> std::process::Output,
+) {
+    let folder = node.home.join("begun");
+    node.ok(&["new", "hello", "-l", "java", "--to", folder.to_str().unwrap()]);
+    assert!(deploy(&folder).status.success());
+    assert_eq!(node.call("hello", &json!({"name": "Ada"})), (200, json!({"message": "Hello, Ada!"})));
+}
+
 #[test]
 fn classes_are_compiled_called_and_told_where_they_fail() {
     let jdk = Command::new("javac").arg("--version").output();
@@ -116,21 +126,16 @@ fn classes_are_compiled_called_and_told_where_they_fail() {
     std::fs::create_dir_all(folder.join("shop")).unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
     write("sinew.toml", MANIFEST);
-    write("shop/Shop.java", SHOP);
-    write("shop/Plain.java", PLAIN);
-    write("shop/Bytes.java", BYTES);
-    write("shop/Meets.java", MEETS);
+    for (name, text) in [("Shop", SHOP), ("Plain", PLAIN), ("Bytes", BYTES), ("Meets", MEETS)] {
+        write(&format!("shop/{name}.java"), text);
+    }
     write("other.py", "def handler(event):\n    return event['n'] * 2\n");
     let deploy_in = |folder: &std::path::Path| {
         let mut command = node.command(&["deploy", folder.to_str().unwrap(), "-o", "json"]);
         command.env("XDG_CACHE_HOME", home.path().join("cache")).output().unwrap()
     };
+    what_is_written_for_those_who_begin(&node, &deploy_in);
     let deploy = || deploy_in(&folder);
-    // What is written for those who begin.
-    let begun = home.path().join("begun");
-    node.ok(&["new", "hello", "-l", "java", "--to", begun.to_str().unwrap()]);
-    assert!(deploy_in(&begun).status.success());
-    assert_eq!(node.call("hello", &json!({"name": "Ada"})), (200, json!({"message": "Hello, Ada!"})));
     let deployed = deploy();
     assert!(deployed.status.success(), "{}", String::from_utf8_lossy(&deployed.stderr));
     let order = json!({"items": [{"name": "a", "count": 2}, {"name": "b", "count": 3}], "more": null});
@@ -140,9 +145,8 @@ fn classes_are_compiled_called_and_told_where_they_fail() {
         assert!(logs.contains(&format!("call {call} of shop 256")), "{logs}");
     }
     let (status, problem) = node.call("shop", &json!({"fails": true}));
-    assert_eq!(status, 500);
     let told = problem["detail"].as_str().unwrap();
-    assert!(told.contains("java.lang.IllegalStateException: no shop today"), "{told}");
+    assert!(status == 500 && told.contains("java.lang.IllegalStateException: no shop today"), "{told}");
     assert!(told.contains("(Shop.java:23)") && !told.contains("sinew."), "{told}");
     let (status, problem) = node.call("shop", &json!({"items": 1}));
     assert!(status == 500 && problem["detail"].as_str().unwrap().contains("the event has 1"), "{problem}");

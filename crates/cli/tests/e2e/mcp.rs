@@ -86,7 +86,18 @@ fn agents_find_and_call_functions() {
     let listed = node.ok(&["mcp", "--list"]);
     assert!(listed.contains("Adds two numbers") && !listed.contains("hidden"), "{listed}");
 
+    an_agent_asks_line_by_line(&node);
+    others_ask_by_http(&node);
+    // A node that has gone is told as an error, and the agent goes on.
     let mut agent = Agent::start(&node);
+    assert!(agent.asks(1, "ping", &json!({}))["result"].is_object());
+    node.kill();
+    let answer = agent.asks(2, "ping", &json!({}));
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(2), &json!(-32603)));
+}
+
+fn an_agent_asks_line_by_line(node: &Node) {
+    let mut agent = Agent::start(node);
     let begun = agent.asks(0, "initialize", &json!({ "protocolVersion": "2025-06-18", "capabilities": {} }));
     assert_eq!(begun["result"]["protocolVersion"], "2025-06-18");
     agent.sends(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
@@ -129,7 +140,9 @@ fn agents_find_and_call_functions() {
         assert!(begun.elapsed() < Duration::from_secs(20), "it does not end with its agent");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
 
+fn others_ask_by_http(node: &Node) {
     // By HTTP, with a key that is good for calls and for nothing else.
     let key: Value =
         serde_json::from_str(&node.ok(&["key", "create", "--scope", "invoke", "-o", "json"])).unwrap();
@@ -151,10 +164,4 @@ fn agents_find_and_call_functions() {
     let page = format!("{bearer}Origin: https://evil.example\r\n");
     let answer = http_with(&node.address, "POST /v1/mcp", &page, b"{}");
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
-    // A node that has gone is told as an error, and the agent goes on.
-    let mut agent = Agent::start(&node);
-    assert!(agent.asks(1, "ping", &json!({}))["result"].is_object());
-    node.kill();
-    let answer = agent.asks(2, "ping", &json!({}));
-    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(2), &json!(-32603)));
 }

@@ -283,6 +283,6 @@ fn functions_are_listed_described_rolled_back_and_deleted() {
     assert_eq!(node.fails(&["delete", "hello", "--yes"]).0, 4);
     assert_eq!(
         node.ok(&["list"]),
-        "NAME  VERSION  RUNTIME  REQUESTS  FAILURES  COLD STARTS  IDLE  BUSY  URL  ROUTES\n"
+        "NAME  VERSION  RUNTIME  REQUESTS  FAILURES  COLD STARTS  IDLE  BUSY  DEPLOYED  URL  ROUTES\n"
     );
 }

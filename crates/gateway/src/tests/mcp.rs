@@ -155,6 +155,21 @@ async fn whoever_needs_no_handshake_is_served() {
         code(&house.send(request.body(Body::from(twice.to_string())).unwrap()).await),
         (400, -32020, id.clone())
     );
+}
+
+#[tokio::test]
+async fn what_the_newest_revision_has_not_is_refused() {
+    let house = house();
+    let code = |answer: &Answer| {
+        (
+            answer.status.as_u16(),
+            answer.json()["error"]["code"].as_i64().unwrap(),
+            answer.json()["id"].clone(),
+        )
+    };
+    let id = json!("a");
+    let found = asks(&house, "server/discover", json!({}), &[]).await.json();
+    let result = &found["result"];
     // What has gone with that revision, and what never was.
     for method in ["ping", "logging/setLevel", "resources/list"] {
         assert_eq!(code(&asks(&house, method, json!({}), &[]).await), (404, -32601, id.clone()));

@@ -241,7 +241,15 @@ fn what_breaks_the_specification_is_refused_and_changes_nothing() {
     }
     assert_eq!(node.deployments.served("echo", None, 0).unwrap().deployment, good);
     let labels: Vec<String> = node.store().labels().unwrap().into_iter().map(|(label, _)| label).collect();
-    assert_eq!(labels, ["function/echo", "function/echo/aliases/live", "function/echo/versions/00000001"]);
+    assert_eq!(
+        labels,
+        [
+            "function/echo",
+            "function/echo/aliases/live",
+            "function/echo/origins/00000001",
+            "function/echo/versions/00000001"
+        ]
+    );
 }
 
 #[test]
