@@ -26,6 +26,8 @@ const notice = document.getElementById("notice");
 /** Counts the pages that were gone to: an answer for an earlier one is late. */
 let visit = 0;
 let timer;
+/** What a mouse or a finger is on now. */
+let pressed;
 
 async function show(isNew) {
   clearTimeout(timer);
@@ -72,6 +74,8 @@ function swap(content) {
     const old = page.children[index];
     if (old.isEqualNode(child)) return;
     const focused = old.contains(document.activeElement) ? document.activeElement : undefined;
+    // What is pressed is let go of before it is another element: else that would be no click.
+    if (pressed && old.contains(pressed)) return;
     // A field keeps what is typed, and a button what it asks, or does.
     if ((focused && !["a", "button"].includes(focused.localName)) || old.querySelector("button.asks, button.busy")) return;
     const scrolled = old.scrollLeft;
@@ -105,6 +109,8 @@ async function aboutNode() {
 
 addEventListener("hashchange", () => show(true));
 addEventListener("changed", () => show(false));
+addEventListener("pointerdown", ({ target }) => { pressed = target; });
+for (const ended of ["pointerup", "pointercancel"]) addEventListener(ended, () => setTimeout(() => { pressed = undefined; }));
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : show(false)));
 show(true);
 aboutNode();
