@@ -12,7 +12,7 @@ mod labels;
 mod module;
 mod routes;
 mod steps;
-mod tool;
+pub(crate) mod tool;
 mod traffic;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

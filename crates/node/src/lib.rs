@@ -55,6 +55,7 @@ pub use debugging::Debugging;
 pub use doctor::{Check, doctor};
 pub use executor::Executor;
 pub use functions::check_workflow;
+pub use functions::tool::fault_of as fault_of_tool_input;
 pub use gateway::Network;
 pub use gateway::upkeep as told;
 pub use identity::{IdentityError, is_signed};

@@ -488,3 +488,31 @@ fn functions_that_are_together_are_one_process() {
     let told = wrong(&two(together, ""));
     assert!(told.contains("order is alone in the group `shop`"), "{told}");
 }
+
+#[test]
+fn what_agents_are_told_is_a_text_or_a_table() {
+    let tool = |rest: &str| {
+        let text = format!("[functions.a]\nruntime = \"python\"\n{rest}");
+        let read = parse(&text, &variable).map_err(|faults| rendered(&text, &faults));
+        read.map(|functions| serde_json::from_str::<Value>(functions[0].tool.as_deref().unwrap()).unwrap())
+    };
+    assert_eq!(tool("tool = \" Adds \"").unwrap(), serde_json::json!({"description": "Adds"}));
+    let table =
+        "[functions.a.tool]\ndescription = \"Adds\"\nread-only = true\ninput = { required = [\"x\"] }";
+    let expected = serde_json::json!({"description": "Adds", "read_only": true, "input": {"type": "object", "required": ["x"]}});
+    assert_eq!(tool(table).unwrap(), expected);
+    let usual = tool("tool = { description = \"Adds\", read-only = false }").unwrap();
+    assert_eq!(usual, serde_json::json!({"description": "Adds"}), "what is as by default is not stored");
+    for (wrong, told) in [
+        ("tool = \"\"", "a description has 1 to 4096 bytes"),
+        ("tool = 1", "expected is a table"),
+        ("tool = { read-only = true }", "a tool has a description"),
+        ("tool = { description = \"x\", readonly = true }", "did you mean `read-only`?"),
+        ("tool = { description = \"x\", input = { type = \"string\" } }", "its type is \"object\""),
+        ("tool = { description = \"x\", input = { properties = { a = \"string\" } } }", "a table of schemas"),
+        ("tool = { description = \"x\", input = { required = \"a\" } }", "a list of names"),
+    ] {
+        let said = tool(wrong).unwrap_err();
+        assert!(said.contains(told) && said.contains("sinew.toml:3:"), "{said}");
+    }
+}

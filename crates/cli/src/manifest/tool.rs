@@ -64,34 +64,8 @@ fn input(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Value>
     if !members.contains_key("type") {
         members.insert("type".to_owned(), "object".into());
     }
-    let Some(why) = fault_of(&schema) else { return Some(schema) };
+    let Some(why) = node::fault_of_tool_input(&schema) else { return Some(schema) };
     let hint = "describe the members of the event: { properties = { place = { type = \"string\" } }, required = [\"place\"] }";
     reader.faults.push(Fault::new(value.span(), format!("this is no schema of an event: {why}")).hint(hint));
     None
-}
-
-/// What is wrong with a schema, as nodes look at it.
-fn fault_of(schema: &Value) -> Option<&'static str> {
-    let is_schema = |value: &Value| value.is_object() || value.is_boolean();
-    let is_named = |value: &Value| value.as_object().is_some_and(|members| members.values().all(is_schema));
-    let is_texts = |value: &Value| value.as_array().is_some_and(|items| items.iter().all(Value::is_string));
-    if schema["type"] != "object" {
-        return Some("its type is \"object\"");
-    }
-    if schema.get("properties").is_some_and(|value| !is_named(value)) {
-        return Some("its properties are a table of schemas, like { place = { type = \"string\" } }");
-    }
-    if schema.get("required").is_some_and(|value| !is_texts(value)) {
-        return Some("required is a list of names");
-    }
-    mirrors(schema).then_some("x-mcp-header is not for functions: what is told of them is in their events")
-}
-
-/// Whether it asks for something to be repeated in headers.
-fn mirrors(value: &Value) -> bool {
-    match value {
-        Value::Object(members) => members.contains_key("x-mcp-header") || members.values().any(mirrors),
-        Value::Array(items) => items.iter().any(mirrors),
-        _ => false,
-    }
 }

@@ -39,8 +39,9 @@ pub(super) fn read(serving: &Pairs) -> Result<Option<Tool>, String> {
     }
 }
 
-/// What is wrong with a schema, as far as clients look at it: one that is none takes all tools from some of them.
-fn fault_of(schema: &Value) -> Option<&'static str> {
+/// What is wrong with the schema of a tool's events, as far as clients look at it: one that is none takes all
+/// tools from some of them. `None`, if nothing is.
+pub fn fault_of(schema: &Value) -> Option<&'static str> {
     let is_schema = |value: &Value| value.is_object() || value.is_boolean();
     let is_named = |value: &Value| value.as_object().is_some_and(|members| members.values().all(is_schema));
     let is_texts = |value: &Value| value.as_array().is_some_and(|items| items.iter().all(Value::is_string));
