@@ -11,7 +11,7 @@ const flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm
 const child = spawn(browser, [...flags, "about:blank"], { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
 const [, , , input, output] = child.stdio;
 process.on("exit", () => child.kill("SIGKILL"));
-setTimeout(() => process.exit(3), 120_000).unref();
+setTimeout(() => process.exit(3), 300_000).unref();
 
 const waiting = new Map();
 let last = 0;
@@ -45,7 +45,7 @@ async function run(script) {
 }
 
 async function until(script) {
-  const end = Date.now() + 20_000;
+  const end = Date.now() + 30_000;
   for (;;) {
     if (await run(script)) return true;
     if (Date.now() > end) throw new Error(`it never came to be: ${script}\n${await run("document.body?.innerText")}`);

@@ -163,7 +163,7 @@ def seen_below(event):
 
 @workflow
 def one_of_two(event):
-    both = two(fails("first of two"), later_fails(1.5))
+    both = two(fails("first of two"), later_fails(3))
     try:
         both.result()
     except StepError as error:
@@ -182,7 +182,7 @@ def too_early(event):
 @workflow
 def first_failure(event):
     try:
-        two(later_fails(1.5), fails("at once")).result()
+        two(later_fails(3), fails("at once")).result()
     except StepError as error:
         return "at once" in error.reason
 
