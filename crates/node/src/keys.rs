@@ -187,8 +187,9 @@ fn write(home: &Path, keys: &HashMap<String, Key>) -> std::io::Result<()> {
     File::open(home)?.sync_all()
 }
 
-#[expect(clippy::disallowed_methods, reason = "people are told when a key was made")]
-fn now_ms() -> u64 {
+/// Milliseconds since 1970, by the clock of this machine.
+#[expect(clippy::disallowed_methods, reason = "people are told when something was made")]
+pub(crate) fn now_ms() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
 }

@@ -3,15 +3,13 @@
 //! versions serve, end a run.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
+use super::dashboard::{BROWSER, has_browser};
 use super::functions::is_root;
 use super::{Node, home};
-
-const BROWSER: &str = "/usr/bin/chromium";
 
 /// A browser with one page.
 struct Browser {
@@ -84,11 +82,7 @@ fn described(node: &Node, name: &str) -> Value {
 
 #[test]
 fn people_call_functions_and_let_versions_serve() {
-    if !is_root() {
-        return;
-    }
-    if !Path::new(BROWSER).exists() {
-        eprintln!("skipped: no {BROWSER}; apt-get install chromium");
+    if !is_root() || !has_browser() {
         return;
     }
     let home = home();

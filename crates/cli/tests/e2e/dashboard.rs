@@ -10,7 +10,15 @@ use serde_json::json;
 use super::functions::is_root;
 use super::{Node, home};
 
-const BROWSER: &str = "/usr/bin/chromium";
+pub(super) const BROWSER: &str = "/usr/bin/chromium";
+
+pub(super) fn has_browser() -> bool {
+    let is_there = Path::new(BROWSER).exists();
+    if !is_there {
+        eprintln!("skipped: no {BROWSER}; apt-get install chromium");
+    }
+    is_there
+}
 
 /// The text and the elements that a page consists of once its scripts ran.
 fn page(node: &Node, hash: &str) -> String {
@@ -30,11 +38,7 @@ fn page(node: &Node, hash: &str) -> String {
 
 #[test]
 fn people_see_functions_their_requests_and_why_they_failed() {
-    if !is_root() {
-        return;
-    }
-    if !Path::new(BROWSER).exists() {
-        eprintln!("skipped: no {BROWSER}; apt-get install chromium");
+    if !is_root() || !has_browser() {
         return;
     }
     let home = home();

@@ -3,7 +3,7 @@
 //! requests find either what was before or all of them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use gateway::{Deployed, FunctionError, NotDeployed, Origin, Served};
 use objects::Handle;
@@ -30,12 +30,6 @@ enum Plan {
     Serves(Version),
     /// It is to be a version.
     Comes(Version),
-}
-
-#[expect(clippy::disallowed_methods, reason = "people are told when a version came")]
-fn now_ms() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What was written down, and how it is undone.
@@ -76,7 +70,11 @@ impl Deployments {
                 self.make_ready(deployment.procedure, deployment.limits, &deployment.expected);
             }
         }
-        let deployed = self.deploy_checked(&all, serves, &Origin { at_ms: now_ms(), note: note.to_owned() });
+        let deployed = self.deploy_checked(
+            &all,
+            serves,
+            &Origin { at_ms: crate::keys::now_ms(), note: note.to_owned() },
+        );
         if deployed.is_err() {
             // Nothing serves that was made ready, but what did before.
             let is_new =

@@ -16,16 +16,16 @@ const CONTENT_BYTES_MAX: usize = 8 << 20;
 /// Of an answer that is given as a value, too.
 const VALUE_BYTES_MAX: usize = 1 << 20;
 
-fn of(content: Value, is_error: bool) -> Map<String, Value> {
+fn of(content: Vec<Value>, is_error: bool) -> Map<String, Value> {
     let mut result = Map::new();
-    result.insert("content".to_owned(), json!([content]));
+    result.insert("content".to_owned(), content.into());
     result.insert("isError".to_owned(), is_error.into());
     result
 }
 
 /// The tool has failed, or was not begun.
 pub(super) fn failed(why: &str) -> Map<String, Value> {
-    of(text(why), true)
+    of(vec![text(why)], true)
 }
 
 pub(super) fn of_problem(problem: &Problem, id: &RequestId) -> Map<String, Value> {
@@ -45,16 +45,14 @@ pub(super) fn of_answer(answer: &Answer, name: &str) -> Map<String, Value> {
     let is_json = essence.is_empty() || essence == "application/json" || essence.ends_with("+json");
     let readable = std::str::from_utf8(&answer.body).ok();
     if answer.body.is_empty() {
-        let mut result = of(Value::Null, is_error);
         // Some models refuse a text without anything in it.
-        result.insert("content".to_owned(), json!([]));
-        return result;
+        return of(Vec::new(), is_error);
     }
     match (essence.split('/').next().unwrap_or(""), readable) {
-        ("image", _) => of(bytes("image", &answer.body, &essence), is_error),
-        ("audio", _) => of(bytes("audio", &answer.body, &essence), is_error),
+        ("image", _) => of(vec![bytes("image", &answer.body, &essence)], is_error),
+        ("audio", _) => of(vec![bytes("audio", &answer.body, &essence)], is_error),
         (_, Some(said)) if is_json || essence.starts_with("text/") || is_text(&essence) => {
-            let mut result = of(text(said), is_error);
+            let mut result = of(vec![text(said)], is_error);
             // Clients of older revisions take objects alone.
             let is_value = is_json && said.len() <= VALUE_BYTES_MAX;
             if let Some(value @ Value::Object(_)) =
@@ -68,7 +66,7 @@ pub(super) fn of_answer(answer: &Answer, name: &str) -> Map<String, Value> {
             let blob = BASE64.encode(&answer.body);
             let kind = if essence.is_empty() { "application/octet-stream" } else { &essence };
             let resource = json!({ "uri": format!("sinew://{name}"), "mimeType": kind, "blob": blob });
-            of(json!({ "type": "resource", "resource": resource }), is_error)
+            of(vec![json!({ "type": "resource", "resource": resource })], is_error)
         }
     }
 }
